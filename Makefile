@@ -1,0 +1,37 @@
+# Everything here sets itself up: a virtual environment in .venv with pinned versions.
+VENV := .venv
+BIN := $(VENV)/bin
+# The first interpreter of a supported version; override with make PYTHON=...
+PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-all check format clean
+.DEFAULT_GOAL := demo
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo 'securefl needs Python 3.11 or 3.12; install one or pass PYTHON=/path/to/python'; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[text,plots,test,lint]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/securefl demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

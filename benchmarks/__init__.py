@@ -1,0 +1,1 @@
+"""Reproducible measurements, one file a question."""

@@ -1,0 +1,1 @@
+"""Differentially private release of matrices, with a statement and a ledger."""

@@ -1,0 +1,1 @@
+"""Encrypted minimum, equality and the global rule on integer codes, in three roles."""

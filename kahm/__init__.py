@@ -1,0 +1,1 @@
+"""The gradient-free head: kernel affine hull machines and space folding measures."""

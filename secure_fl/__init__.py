@@ -1,0 +1,1 @@
+"""Federated learning with stated privacy: data, federation, trainers, artifacts."""
