@@ -1,0 +1,142 @@
+"""Real data of the benchmarks: the papers' public data sets, as arrays."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+MINILM_SCALE = 10.0
+"""Factor on sentence embeddings: the value of the KAHM paper's experiments (section 4)."""
+
+CIFAR10_HEAD = 5000
+"""Training images of the largest class of CIFAR-10."""
+CIFAR10_STORED_RHO = 10.0
+"""Imbalance ratio of the stored long-tailed set; larger ratios are subsets of it."""
+
+
+class DataMissingError(FileNotFoundError):
+    """The public data sets are not beside the repository."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and test records of one data set.
+
+    Attributes:
+        X_train: features, shape (n, d), float32.
+        y_train: class codes 0..C-1, shape (n,), int64.
+        X_test: features, shape (m, d), float32.
+        y_test: class codes, shape (m,), int64.
+        classes: C names.
+        source: what the records are, for the table's notes.
+    """
+
+    X_train: NDArray[np.float32]
+    y_train: NDArray[np.int64]
+    X_test: NDArray[np.float32]
+    y_test: NDArray[np.int64]
+    classes: tuple[str, ...]
+    source: str
+
+
+def shared_data(*parts: str) -> Path:
+    """A file or folder of the public data sets.
+
+    They lie in `../shared/data` beside the repository, or where SECUREFL_DATA points.
+
+    Args:
+        parts: path below the data folder, e.g. "newsgroups", "minilm-train.npz".
+
+    Raises:
+        DataMissingError: there is no such file or folder; the message says where it was sought.
+    """
+    root = Path(os.environ.get("SECUREFL_DATA", REPOSITORY.parent / "shared" / "data"))
+    path = root.joinpath(*parts)
+    if not path.exists():
+        raise DataMissingError(
+            f"no {'/'.join(parts) or 'data folder'} in {root}; put the public data sets there"
+            " or point SECUREFL_DATA at them"
+        )
+    return path
+
+
+def newsgroups(scale: float = MINILM_SCALE) -> Split:
+    """20 Newsgroups by date, all-MiniLM-L6-v2 features times `scale`.
+
+    11,314 training and 7,532 test documents, 384 features, 20 classes; stored as float16.
+
+    Raises:
+        DataMissingError: the files are absent.
+    """
+    train = _arrays("newsgroups", "minilm-train.npz")
+    test = _arrays("newsgroups", "minilm-test.npz")
+    factor = np.float32(scale)
+    return Split(
+        train["X"].astype(np.float32) * factor,
+        train["y"].astype(np.int64),
+        test["X"].astype(np.float32) * factor,
+        test["y"].astype(np.int64),
+        tuple(str(name) for name in train["classes"]),
+        f"20 Newsgroups by date, all-MiniLM-L6-v2 features times {scale:g}",
+    )
+
+
+def cifar10_long_tail(rho: float) -> Split:
+    """Long-tailed CIFAR-10, EfficientNet-Lite0 features in [0, 1], 1,280 a record.
+
+    Class c keeps the first 5000 * rho^(-c/9) training images; the 10,000 test images are
+    balanced. The images came from a JPEG copy, not the lossless original.
+
+    Args:
+        rho: imbalance ratio, at least 10 (the stored set has 10).
+
+    Raises:
+        ValueError: rho below 10.
+        DataMissingError: the files are absent.
+    """
+    if not rho >= CIFAR10_STORED_RHO:
+        raise ValueError(f"rho {rho}: the stored set has ratio 10, larger ratios only")
+    train = _arrays("cifar10", "efficientnet-lite0-lt10.npz")
+    test = _arrays("cifar10", "efficientnet-lite0-test.npz")
+    y = train["y"].astype(np.int64)
+    kept = np.concatenate(
+        [np.flatnonzero(y == c)[: int(CIFAR10_HEAD * rho ** (-c / 9))] for c in range(10)]
+    )
+    return Split(
+        train["X"][kept].astype(np.float32) / np.float32(255),
+        y[kept],
+        test["X"].astype(np.float32) / np.float32(255),
+        test["y"].astype(np.int64),
+        ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+        f"long-tailed CIFAR-10, rho {rho:g}, EfficientNet-Lite0 features of a JPEG copy",
+    )
+
+
+def digits(rng: np.random.Generator, test_share: float = 0.25) -> Split:
+    """scikit-learn's 1,797 handwritten digits, 64 features divided by 16 (so in [0, 1]).
+
+    Args:
+        rng: shuffles every class before its first `test_share` go to the test part.
+        test_share: in (0, 1).
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    X = (bunch.data / 16).astype(np.float32)
+    y = bunch.target.astype(np.int64)
+    test = np.zeros(y.size, dtype=bool)
+    for c in range(10):
+        members = rng.permutation(np.flatnonzero(y == c))
+        test[members[: round(test_share * members.size)]] = True
+    classes = tuple(str(c) for c in range(10))
+    source = "scikit-learn's handwritten digits, 8 x 8 pixels"
+    return Split(X[~test], y[~test], X[test], y[test], classes, source)
+
+
+def _arrays(*parts: str) -> dict[str, NDArray[Any]]:
+    with np.load(shared_data(*parts), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}

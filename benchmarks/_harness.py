@@ -1,0 +1,366 @@
+"""The frame every benchmark shares: options, environment facts, tables, real data.
+
+A benchmark is a module with one function, run as `python -m benchmarks.NAME`:
+
+    from benchmarks._harness import Run, benchmark, newsgroups
+
+    @benchmark("how fast is the bank beside its floor?")
+    def main(run: Run) -> None:
+        run.seeds(0, 1, 2)
+        data = newsgroups()
+        table = run.table("speed", ["method", "seconds"])
+        for name in methods:
+            run.progress(f"measuring {name}")
+            table.add(name, seconds)
+        run.note("the floor is one matrix product")
+
+    if __name__ == "__main__":
+        main()
+
+Readable tables go to standard output, progress to standard error. With --json, standard output
+holds one JSON object (question, environment, parameters, tables, notes) and nothing else.
+"""
+
+import functools
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import click
+import numpy as np
+
+from benchmarks._data import (
+    REPOSITORY,
+    DataMissingError,
+    Split,
+    cifar10_long_tail,
+    digits,
+    newsgroups,
+    shared_data,
+)
+
+__all__ = [
+    "DataMissingError",
+    "Run",
+    "Split",
+    "Table",
+    "benchmark",
+    "cifar10_long_tail",
+    "digits",
+    "environment",
+    "newsgroups",
+    "peak_memory",
+    "shared_data",
+    "spread",
+    "timed",
+]
+
+Cell: TypeAlias = str | int | float | bool | None
+
+PACKAGES = ("numpy", "scipy", "concrete-python", "torch", "opacus", "scikit-learn")
+
+
+# ---------------------------------------------------------------------------------------- tables
+
+
+@dataclass
+class Table:
+    """Rows of one result.
+
+    Attributes:
+        name: a title; also the key in the JSON.
+        columns: one name a column.
+        rows: one list of cells a row; a cell is a string, a number, a bool or None.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]] = field(default_factory=list)
+
+    def add(self, *cells: Any) -> None:
+        """Appends one row.
+
+        Args:
+            cells: one for each column; numpy scalars become Python numbers.
+
+        Raises:
+            ValueError: another number of cells than of columns.
+        """
+        if len(cells) != len(self.columns):
+            raise ValueError(
+                f"table {self.name!r}: {len(cells)} cells for {len(self.columns)} columns"
+            )
+        self.rows.append([_plain(cell) for cell in cells])
+
+    def as_json(self) -> dict[str, Any]:
+        """The table as JSON types: columns, and one object a row."""
+        rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"columns": list(self.columns), "rows": rows}
+
+    def print(self) -> None:
+        """Prints to standard output, numbers right-aligned with 4 significant digits."""
+        from rich.console import Console
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=self.name, title_justify="left")
+        for i, column in enumerate(self.columns):
+            numeric = all(not isinstance(row[i], str) for row in self.rows)
+            table.add_column(column, justify="right" if numeric else "left")
+        for row in self.rows:
+            table.add_row(*(_shown(cell) for cell in row))
+        # A pipe has no width; 80 columns would fold wide tables.
+        width = None if sys.stdout.isatty() else 160
+        Console(width=width, markup=False, highlight=False).print(table)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and sample standard deviation as text, e.g. `79.1 ± 0.2`; `79.1` for one value."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} ± {float(np.std(values, ddof=1)):.1f}"
+
+
+def _plain(cell: Any) -> Cell:
+    value = cell.item() if isinstance(cell, np.generic) else cell
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        # JSON has no NaN or infinity.
+        return value if math.isfinite(value) else str(value)
+    raise TypeError(f"a table cell must be a string, a number or None, not {type(cell).__name__}")
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:,.4g}" if abs(cell) < 1000 else f"{cell:,.0f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+# ------------------------------------------------------------------------------------------- run
+
+
+@dataclass
+class Run:
+    """What a benchmark is handed.
+
+    Attributes:
+        quick: finish in under a minute: fewer seeds, settings or rows.
+        as_json: print one JSON object to standard output and nothing else there.
+    """
+
+    quick: bool
+    as_json: bool
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seed_list: list[int] = field(default_factory=list)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def table(self, name: str, columns: Sequence[str]) -> Table:
+        """Starts a table; it is shown when the benchmark ends."""
+        table = Table(name, tuple(columns))
+        self.tables.append(table)
+        return table
+
+    def note(self, text: str) -> None:
+        """Adds a remark shown below the tables, e.g. what was not run and why."""
+        self.notes.append(text)
+
+    def seeds(self, *seeds: int) -> tuple[int, ...]:
+        """Records the seeds that the run uses and hands them back."""
+        self.seed_list.extend(seed for seed in seeds if seed not in self.seed_list)
+        return seeds
+
+    def parameter(self, **values: Any) -> None:
+        """Records settings, e.g. clients=100."""
+        self.parameters.update(values)
+
+    def progress(self, text: str) -> None:
+        """One line to standard error with the seconds since the start."""
+        elapsed = time.monotonic() - self.started
+        print(f"[{elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def as_dict(self, question: str) -> dict[str, Any]:
+        """Everything the run found, as JSON types."""
+        return {
+            "question": question,
+            "quick": self.quick,
+            "parameters": self.parameters,
+            "seeds": self.seed_list,
+            "environment": environment(),
+            "seconds": round(time.monotonic() - self.started, 3),
+            "peak_memory_bytes": peak_memory(),
+            "results": {table.name: table.as_json() for table in self.tables},
+            "notes": self.notes,
+        }
+
+    def show(self, question: str) -> None:
+        """Prints the run to standard output."""
+        if self.as_json:
+            json.dump(self.as_dict(question), sys.stdout, indent=2, allow_nan=False)
+            print()
+            return
+        for table in self.tables:
+            table.print()
+        for note in self.notes:
+            print(f"- {note}")
+        facts = environment()
+        versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+        print(
+            f"machine: {facts['processor']}, {facts['cores']} cores, {_gib(facts['memory_bytes'])}"
+        )
+        print(f"versions: {versions}")
+        seeds = ", ".join(map(str, self.seed_list)) or "none"
+        print(f"seeds: {seeds}; git revision: {facts['revision'] or 'unknown'}")
+
+
+def benchmark(question: str) -> Callable[[Callable[[Run], None]], click.Command]:
+    """Makes a command with --quick and --json of a function of a `Run`.
+
+    Args:
+        question: one line: what the benchmark answers.
+
+    Returns:
+        A decorator. The command exits with 2 and one line on standard error when the data that
+        it needs are absent.
+    """
+
+    def decorate(function: Callable[[Run], None]) -> click.Command:
+        @functools.wraps(function)
+        def command(quick: bool, as_json: bool) -> None:
+            run = Run(quick=quick, as_json=as_json)
+            try:
+                function(run)
+            except DataMissingError as error:
+                click.echo(f"error: {error}", err=True)
+                raise SystemExit(2) from None
+            run.show(question)
+
+        options = [
+            click.option("--quick", is_flag=True, help="Finish in under a minute."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
+            ),
+        ]
+        wrapped: Callable[..., Any] = command
+        for option in options:
+            wrapped = option(wrapped)
+        return click.command(help=(function.__doc__ or question).strip())(wrapped)
+
+    return decorate
+
+
+def timed(function: Callable[[], Any], *, repeats: int = 3) -> tuple[float, Any]:
+    """Best wall time of several calls.
+
+    Args:
+        function: called without arguments.
+        repeats: at least 1; the best of them is the least disturbed by other work.
+
+    Returns:
+        Seconds of the fastest call, and the last call's result.
+    """
+    best = math.inf
+    result = None
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = function()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def peak_memory() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts kibibytes, macOS bytes.
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+# ----------------------------------------------------------------------------------- environment
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Machine, versions and revision, as JSON types."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "cores": _cores(),
+        "memory_bytes": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "revision": _revision(),
+        "threads": {
+            name: os.environ[name]
+            for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE")
+            if name in os.environ
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cores() -> int:
+    # Cores this process may use, fewer than the machine's inside a container.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _revision() -> str | None:
+    """Commit of the repository, with `+` when files differ from it; None without git."""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    return done.stdout.strip()
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.0f} GiB"
