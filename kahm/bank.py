@@ -1,0 +1,272 @@
+"""All machines of a client evaluated together.
+
+A bank gives, for a query, the smallest measure over the machines of each cell. A cell is a class
+for one client's bank (eq. 121), or a (client, class) pair for a simulated federation (eq. 122).
+Agrees with `kahm.machine` to 1e-9 when it stores float64.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+import numpy as np
+
+from kahm._typing import Array, IntArray
+from kahm.checks import feature_matrix
+from kahm.errors import InputError
+from kahm.machine import nonzero
+from kahm.measures import Measure, check_measure, measure_images
+from kahm.stack import Stack, Workspace, fit_stack, join_stacks, measure_stack
+
+CLOSENESS = {np.dtype(np.float32): 1e-2, np.dtype(np.float64): 1e-6}
+"""Where |x - A(x)|^2 is this small against the norms, or x and A(x) this close to collinear, the
+measure is computed from the records: float32 then stays within 1e-5 of it, float64 within 1e-9."""
+
+_BLOCK_VALUES = 768 * 512
+"""Machines x N x queries of one block, chosen by measurement (benchmarks.kahm_speed)."""
+_CHUNK_QUERIES = 512
+"""Queries of one product with the stored records; bounds memory to 2 kB x records."""
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Machines of one or several cells, sorted by their number of records.
+
+    Make one with `Bank.fit`; join several with `Bank.merge`.
+
+    Attributes:
+        records: all batches, stacked, shape (R, d); float32 or float64.
+        sizes: records of each machine, shape (M,), ascending.
+        cells: the cell of each machine, shape (M,).
+        n_cells: number of cells; a cell without a machine has measure 1 (eq. 123).
+        stacks: the fitted machines, one stack for each distinct size, float64.
+    """
+
+    records: Array
+    sizes: IntArray
+    cells: IntArray
+    n_cells: int
+    stacks: tuple[Stack, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        batches: Sequence[Array],
+        cells: Sequence[int] | IntArray,
+        n_cells: int,
+        *,
+        dtype: type = np.float32,
+    ) -> "Bank":
+        """One machine per batch.
+
+        Args:
+            batches: each of shape (N_i, d), N_i >= 1, finite; N_i may differ.
+            cells: the cell of each batch, in [0, n_cells).
+            n_cells: number of cells.
+            dtype: of the stored records: float32 (half the memory, measures to 1e-5) or float64.
+
+        Raises:
+            InputError: no batch, an empty batch, feature counts that differ, a row that is not
+                finite, or a cell out of range.
+        """
+        cells = np.asarray(cells, dtype=np.int64)
+        if not batches:
+            raise InputError("batches: none given, a bank needs at least 1")
+        if len(cells) != len(batches):
+            raise InputError(f"cells: {len(cells)} given for {len(batches)} batches")
+        if cells.min() < 0 or cells.max() >= n_cells:
+            raise InputError(
+                f"cells: found {cells.min()}..{cells.max()}, expected 0..{n_cells - 1}"
+            )
+        checked: list[Array] = []
+        for i, batch in enumerate(batches):
+            n_features = checked[0].shape[1] if checked else None
+            matrix = feature_matrix(batch, name=f"batch {i}", n_features=n_features)
+            if len(matrix) == 0:
+                raise InputError(f"batch {i}: 0 records, a machine needs at least 1")
+            checked.append(matrix.astype(dtype, copy=False))
+        sizes = np.array([len(batch) for batch in checked])
+        stacks: dict[int, Stack] = {}
+        for n in np.unique(sizes).tolist():
+            members = np.flatnonzero(sizes == n)
+            stacks[n], flat = fit_stack(np.stack([checked[i] for i in members]).astype(np.float64))
+            if flat.any():
+                for i in members[flat]:
+                    checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
+                return cls.fit(checked, cells, n_cells, dtype=dtype)
+        order = np.argsort(sizes, kind="stable")
+        records = np.concatenate([checked[i] for i in order])
+        return cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))
+
+    @classmethod
+    def merge(cls, banks: Sequence["Bank"]) -> "Bank":
+        """One bank with the machines of several, none of them fitted again.
+
+        Raises:
+            InputError: no bank, or banks that differ in features, cells or stored type.
+        """
+        if not banks:
+            raise InputError("banks: none given, at least 1 is needed")
+        kinds = {(bank.n_features, bank.n_cells, bank.records.dtype.name) for bank in banks}
+        if len(kinds) > 1:
+            raise InputError(f"banks: features, cells and types differ: {sorted(kinds)}")
+        parts = [piece for bank in banks for piece in bank._by_size()]
+        parts.sort(key=lambda part: part[0])
+        stacks = tuple(
+            join_stacks([stack for _, stack, _, _ in group])
+            for _, group in groupby(parts, key=lambda part: part[0])
+        )
+        return cls(
+            np.concatenate([records for _, _, records, _ in parts]),
+            np.concatenate([np.full(len(cells), n) for n, _, _, cells in parts]),
+            np.concatenate([cells for _, _, _, cells in parts]),
+            banks[0].n_cells,
+            stacks,
+        )
+
+    def select(self, machines: IntArray) -> "Bank":
+        """The bank of the given machines alone, none of them fitted again.
+
+        Args:
+            machines: ascending indices, at least one.
+        """
+        kept = np.zeros(self.n_machines, bool)
+        kept[machines] = True
+        first, stacks = 0, []
+        for stack in self.stacks:
+            inside = np.flatnonzero(kept[first : first + stack.n_machines])
+            first += stack.n_machines
+            if len(inside):
+                stacks.append(stack[inside])
+        rows = np.repeat(kept, self.sizes)
+        return Bank(
+            self.records[rows], self.sizes[kept], self.cells[kept], self.n_cells, tuple(stacks)
+        )
+
+    def with_cells(self, cells: IntArray, n_cells: int) -> "Bank":
+        """The same machines under other cells, shape (M,)."""
+        return replace(self, cells=cells, n_cells=n_cells)
+
+    def batches(self) -> list[Array]:
+        """The records of each machine, in the order of `cells`."""
+        return np.split(self.records, np.cumsum(self.sizes)[:-1])
+
+    def _by_size(self) -> Iterator[tuple[int, Stack, Array, IntArray]]:
+        """Size, stack, records and cells of the machines of each size."""
+        record = machine = 0
+        for stack in self.stacks:
+            m, rows = stack.n_machines, stack.n_machines * stack.size
+            cells = self.cells[machine : machine + m]
+            yield stack.size, stack, self.records[record : record + rows], cells
+            record, machine = record + rows, machine + m
+
+    @cached_property
+    def _stacks(self) -> tuple[Stack, ...]:
+        return tuple(stack.astype(self.records.dtype.type) for stack in self.stacks)
+
+    @property
+    def n_machines(self) -> int:
+        """M."""
+        return len(self.sizes)
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.records.shape[1])
+
+    def machine_measures(self, queries: object, measure: Measure = "folding") -> Array:
+        """Every machine's measure, shape (queries, M), machines in the order of `cells`."""
+        return np.concatenate([chunk.T for chunk in self._chunks(queries, measure)])
+
+    def measures(self, queries: object, measure: Measure = "folding") -> Array:
+        """The smallest measure of each cell (eqs. 121, 123), shape (queries, n_cells), in [0, 1].
+
+        Args:
+            queries: shape (q, d), finite.
+            measure: one of `kahm.measures.MEASURES`.
+
+        Raises:
+            InputError: another feature count than the records', or a row that is not finite.
+        """
+        order = np.argsort(self.cells, kind="stable")
+        present, first = np.unique(self.cells[order], return_index=True)
+        found = []
+        for chunk in self._chunks(queries, measure):
+            result = np.ones((self.n_cells, chunk.shape[1]), chunk.dtype)
+            result[present] = np.minimum.reduceat(chunk[order], first, axis=0)
+            found.append(result.T)
+        return np.concatenate(found)
+
+    def _chunks(self, queries: object, measure: Measure) -> Iterator[Array]:
+        """Machine measures of consecutive queries, each of shape (M, at most _CHUNK_QUERIES)."""
+        check_measure(measure)
+        queries = feature_matrix(queries, name="queries", n_features=self.n_features)
+        dtype = self.records.dtype.type
+        n_threads = len(os.sched_getaffinity(0))
+        blocks = list(self._blocks())
+        with ThreadPoolExecutor(n_threads) as pool:
+            workspaces = [self._workspace(dtype) for _ in range(n_threads)]
+            for start in range(0, max(len(queries), 1), _CHUNK_QUERIES):
+                part = queries[start : start + _CHUNK_QUERIES].astype(dtype, copy=False)
+                out = np.empty((self.n_machines, len(part)), dtype)
+                g = self.records @ part.T
+                jobs = [
+                    pool.submit(self._run, blocks[i::n_threads], g, part, measure, work, out)
+                    for i, work in enumerate(workspaces)
+                ]
+                for job in jobs:
+                    job.result()
+                yield out
+
+    def _workspace(self, dtype: type) -> Workspace:
+        largest = max(int(self.sizes[-1]), _BLOCK_VALUES // _CHUNK_QUERIES)
+        return Workspace.allocate(2 * (largest + 1) * _CHUNK_QUERIES, dtype)
+
+    def _blocks(self) -> Iterator[tuple[int, int, slice]]:
+        """Which stack, which first machine of the bank and which machines of the stack."""
+        first = 0
+        for i, stack in enumerate(self._stacks):
+            step = max(1, _BLOCK_VALUES // (_CHUNK_QUERIES * stack.size))
+            for start in range(0, stack.n_machines, step):
+                yield i, first + start, slice(start, min(start + step, stack.n_machines))
+            first += stack.n_machines
+
+    def _run(
+        self,
+        blocks: Sequence[tuple[int, int, slice]],
+        g: Array,
+        queries: Array,
+        measure: Measure,
+        work: Workspace,
+        out: Array,
+    ) -> None:
+        """Fills `out` for the given blocks."""
+        query_sq = np.einsum("qd,qd->q", queries, queries)
+        closeness = CLOSENESS[self.records.dtype]
+        starts = np.cumsum(self.sizes) - self.sizes
+        for i, first, machines in blocks:
+            stack = self._stacks[i][machines]
+            m, n = stack.n_machines, stack.size
+            rows = g[starts[first] : starts[first] + m * n].reshape(m, n, -1)
+            values, distrusted = measure_stack(stack, rows, query_sq, measure, work, closeness)
+            out[first : first + m] = values
+            for j in np.flatnonzero(distrusted.any(axis=1)):
+                hits = np.flatnonzero(distrusted[j])
+                exact = self.stacks[i][[machines.start + j]]
+                records = self.records[starts[first] + j * n : starts[first] + (j + 1) * n]
+                out[first + j, hits] = _measure_from_records(exact, records, queries[hits], measure)
+
+
+def _measure_from_records(stack: Stack, records: Array, queries: Array, measure: Measure) -> Array:
+    """The measure of one machine with the image written out, in float64."""
+    records, queries = records.astype(np.float64), queries.astype(np.float64)
+    n = stack.size
+    g = records @ queries.T
+    exponents = stack.score[0, :n] @ g + stack.offset[0]
+    kernel = np.exp(exponents - exponents.max(axis=0))
+    memberships = stack.score[0, n:] @ kernel
+    weights = memberships / nonzero(memberships.sum(axis=0))
+    return measure_images(queries, weights.T @ records, measure)

@@ -1,0 +1,53 @@
+"""Splitting the records of one class of one client into batches (kahm.txt, remarks 10 and 11)."""
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from kahm._typing import Array
+from kahm.errors import InputError
+
+Batching = Literal["order", "clusters"]
+BATCHINGS: tuple[Batching, ...] = get_args(Batching)
+
+
+def batch_count(n_records: int, batch_size: int) -> int:
+    """S of eq. (119): records over batch size, to the nearest integer (half up), at least 1."""
+    if batch_size < 1:
+        raise InputError(f"batch size: found {batch_size}, expected at least 1")
+    return max(1, math.floor(n_records / batch_size + 0.5))
+
+
+def split_by_order(X: Array, batch_size: int) -> list[Array]:
+    """Batches of nearly equal size in storage order (eq. 120); data-independent."""
+    return np.array_split(X, batch_count(len(X), batch_size))
+
+
+def split_by_clusters(X: Array, batch_size: int, rng: np.random.Generator) -> list[Array]:
+    """Batches by k-means (remark 11); a batch's size then varies, none is empty.
+
+    Which batch a record is in depends on the other records, so an element-level privacy statement
+    made for batches in storage order does not hold for these.
+    """
+    k = batch_count(len(X), batch_size)
+    if k == 1:
+        return [X]
+    _, labels = kmeans2(X.astype(np.float64), k, minit="++", seed=rng)
+    return [X[labels == i] for i in range(k) if np.any(labels == i)]
+
+
+def split(X: Array, batch_size: int, how: Batching, rng: np.random.Generator) -> list[Array]:
+    """Batches by `how`; `rng` draws the first centres of the clusters.
+
+    Raises:
+        InputError: no record, a batch size below 1, or an unknown way.
+    """
+    if len(X) == 0:
+        raise InputError("records: 0 rows, a batch needs at least 1")
+    if how == "order":
+        return split_by_order(X, batch_size)
+    if how == "clusters":
+        return split_by_clusters(X, batch_size, rng)
+    raise InputError(f"batching: {how!r} is unknown, expected one of {', '.join(BATCHINGS)}")

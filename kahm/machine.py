@@ -1,0 +1,179 @@
+"""One kernel affine hull machine, as short as the paper has it (kahm.txt, Appendix A).
+
+This is the reference that `kahm.bank` must agree with. The errata of the project are applied where
+they change the formula; each is said beside its line.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.spatial.distance import cdist
+
+from kahm._typing import Array
+from kahm.checks import feature_matrix
+from kahm.errors import InputError
+from kahm.measures import Measure, measure_images
+
+MAX_DIRECTIONS = 20
+"""Algorithm 1, line 1."""
+MIN_RANGE = 1e-3
+"""Algorithm 1, line 3: a direction along which the records spread less is dropped."""
+RANK_TOLERANCE = 1e-14
+"""Variance relative to the largest below which an eigenvalue is rounding, not a direction."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The encoding of Algorithm 1.
+
+    Attributes:
+        directions: P_X, shape (k, d); k = 0 when the records do not spread.
+        variances: sample variances along the directions, shape (k,).
+    """
+
+    directions: Array
+    variances: Array
+
+
+def encode(X: Array) -> Encoding:
+    """Algorithm 1: principal directions of the records, the last ones dropped until all spread.
+
+    Args:
+        X: records, shape (N, d), float64.
+    """
+    n_records, n_features = X.shape
+    if n_records == 1:
+        return Encoding(np.empty((0, n_features)), np.empty(0))
+    _, singular, directions = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    variances = np.square(singular) / (n_records - 1)
+    rank = int(np.sum(variances > RANK_TOLERANCE * variances[0]))
+    spread = np.ptp(X @ directions.T, axis=0) >= MIN_RANGE
+    leading = int(np.cumprod(spread).sum())
+    k = min(MAX_DIRECTIONS, n_features, n_records - 1, rank, leading)
+    return Encoding(directions[:k], variances[:k])
+
+
+def fixed_point(eigenvalues: Array, energies: Array, tau: float) -> float:
+    """The fixed point of eq. (150), r written in the eigenbasis of K.
+
+    Args:
+        eigenvalues: of the kernel matrix, shape (N,), at least 0.
+        energies: |v_i^T X|^2 / (d N) for the eigenvectors v_i, shape (N,).
+        tau: 2 |X|_F^2 / (d N), above 0.
+
+    Returns:
+        e with r(e, tau) = e, in [0, tau / 2].
+    """
+
+    def gap(e: float) -> float:
+        shrink = (e + tau) / (eigenvalues + e + tau)
+        return float(np.sum(np.square(shrink) * energies)) - e
+
+    upper = float(np.sum(energies))
+    if gap(upper) >= 0:  # equality up to rounding: the kernel explains nothing
+        return upper
+    return float(brentq(gap, 0.0, upper, xtol=1e-14 * upper, rtol=1e-14))
+
+
+def regularisation(K: Array, X: Array) -> float:
+    """lambda* of eq. (149)."""
+    tau = 2.0 * float(np.sum(np.square(X))) / X.size
+    eigenvalues, eigenvectors = np.linalg.eigh(K)
+    energies = np.sum(np.square(eigenvectors.T @ X), axis=1) / X.size
+    return fixed_point(np.maximum(eigenvalues, 0.0), energies, tau) + tau
+
+
+def kernel_exponents(A: Array, B: Array) -> Array:
+    """The exponents of eq. (147) between whitened encodings, shape (len(A), len(B))."""
+    return -cdist(A, B, "sqeuclidean") / (2.0 * A.shape[1])
+
+
+@dataclass(frozen=True)
+class KAHM:
+    """A fitted machine A_X of eq. (19).
+
+    Attributes:
+        records: X, shape (N, d), float64.
+        whitening: theta_X^(-1/2) P_X, shape (k, d). The covariance of principal coordinates is
+            diagonal, so theta is the vector of their variances. k = 0: every point folds onto the
+            mean of the records.
+        solver: Cholesky factor of K_X + lambda* I, as `scipy.linalg.cho_factor` returns it.
+    """
+
+    records: Array
+    whitening: Array
+    solver: tuple[Array, bool] | None
+
+    @classmethod
+    def fit(cls, X: object) -> "KAHM":
+        """Fits a machine to the records.
+
+        Args:
+            X: records, shape (N, d), N >= 1, finite.
+
+        Raises:
+            InputError: no record, or a row that is not finite.
+        """
+        records = feature_matrix(X, name="records").astype(np.float64)
+        if len(records) == 0:
+            raise InputError("records: 0 rows, a machine needs at least 1")
+        encoding = encode(records)
+        whitening = encoding.directions / np.sqrt(encoding.variances)[:, None]
+        if len(whitening) == 0:
+            return cls(records, whitening, None)
+        encoded = records @ whitening.T
+        K = np.exp(kernel_exponents(encoded, encoded))
+        K[np.diag_indices_from(K)] += regularisation(K, records)
+        return cls(records, whitening, cho_factor(K))
+
+    def weights(self, points: object) -> Array:
+        """The affine weights h_i / sum_j h_j of eq. (19), shape (n, N).
+
+        The largest exponent is subtracted first: the weights do not change, and far from the data
+        0/0 does not arise. Raises InputError as `feature_matrix` does.
+        """
+        points = feature_matrix(points, name="points", n_features=self.records.shape[1])
+        n_records = len(self.records)
+        if self.solver is None:
+            return np.full((len(points), n_records), 1.0 / n_records)
+        exponents = kernel_exponents(points @ self.whitening.T, self.records @ self.whitening.T)
+        exponents -= exponents.max(axis=1, keepdims=True)
+        memberships = cho_solve(self.solver, np.exp(exponents).T).T
+        return memberships / nonzero(memberships.sum(axis=1, keepdims=True))
+
+    def fold(self, points: object) -> Array:
+        """The images A_X(x) of eq. (19), shape (n, d)."""
+        return self.weights(points) @ self.records
+
+    def measure(self, points: object, measure: Measure = "folding") -> Array:
+        """The space folding measure of each point, shape (n,), in [0, 1] (eq. 102)."""
+        points = feature_matrix(points, name="points", n_features=self.records.shape[1])
+        points = points.astype(np.float64)
+        return measure_images(points, self.fold(points), measure)
+
+
+def nonzero(total: Array) -> Array:
+    """Keeps the denominator of eq. (19) from being exactly 0, where the image is undefined.
+
+    The memberships may be negative, so their sum can vanish between records of tiny norm. A point
+    there gets an image far away, hence a measure near 1.
+    """
+    smallest = np.finfo(total.dtype).tiny
+    return np.where(np.abs(total) < smallest, smallest, total)
+
+
+def smoother(X: object) -> Array:
+    """The smoothing matrix H_X of eq. (135), (K + lambda* I)^-1 K, symmetric, shape (N, N).
+
+    Records that do not spread have no kernel; every one is then replaced by their mean, in keeping
+    with what their machine folds points to.
+    """
+    machine = KAHM.fit(X)
+    n_records = len(machine.records)
+    if machine.solver is None:
+        return np.full((n_records, n_records), 1.0 / n_records)
+    encoded = machine.records @ machine.whitening.T
+    H = cho_solve(machine.solver, np.exp(kernel_exponents(encoded, encoded)))
+    return 0.5 * (H + H.T)

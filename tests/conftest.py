@@ -1,0 +1,23 @@
+"""Fixtures that need files outside the repository, and a count of what their absence skipped."""
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+ABSENT = "the data folder `shared` does not stand beside the repository"
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data sets and of outputs of the papers' own code."""
+    if not SHARED.is_dir():
+        pytest.skip(ABSENT)
+    return SHARED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many tests did not run for want of the data folder."""
+    absent = [r for r in terminalreporter.stats.get("skipped", []) if ABSENT in str(r.longrepr)]
+    if absent:
+        terminalreporter.write_line(f"{len(absent)} tests skipped: {ABSENT}")

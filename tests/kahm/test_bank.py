@@ -1,0 +1,137 @@
+"""The bank against the reference machine, on ragged batches and in both stored types."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kahm import KAHM, MEASURES, Bank, InputError
+
+
+def ragged(rng: np.random.Generator, sizes: list[int], d: int) -> list[np.ndarray]:
+    return [rng.normal(rng.normal(0, 3, d), 1, (n, d)) for n in sizes]
+
+
+def reference(batches, points, measure="folding"):
+    return np.stack([KAHM.fit(batch).measure(points, measure) for batch in batches], axis=1)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    d=st.integers(1, 40),
+    measure=st.sampled_from(MEASURES),
+)
+def test_the_bank_agrees_with_the_reference_to_nine_digits(seed, sizes, d, measure):
+    rng = np.random.default_rng(seed)
+    batches = ragged(rng, sizes, d)
+    points = np.concatenate([rng.normal(0, 4, (10, d)), *[batch[:1] for batch in batches]])
+    bank = Bank.fit(batches, range(len(batches)), len(batches), dtype=np.float64)
+    found = bank.measures(points, measure)
+    np.testing.assert_allclose(found, reference(batches, points, measure), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_single_precision_bank_agrees_to_five_digits(measure):
+    rng = np.random.default_rng(0)
+    batches = [b.astype(np.float32) for b in ragged(rng, [1, 1, 2, 3, 7, 7, 50, 100], 64)]
+    points = np.concatenate([rng.normal(0, 4, (50, 64)), *batches]).astype(np.float32)
+    bank = Bank.fit(batches, range(8), 8)
+    np.testing.assert_allclose(
+        bank.measures(points, measure), reference(batches, points, measure), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_query_that_is_a_record_folds_by_nothing_on_its_own(dtype):
+    """|x|^2 - 2 g + |A|^2 cancels there; the bank must go back to the records."""
+    record = np.full((1, 50), 20.0)
+    bank = Bank.fit([record], [0], 1, dtype=dtype)
+    assert bank.measures(record)[0, 0] == 0.0
+
+
+def test_a_query_at_zero_and_far_away_is_finite():
+    rng = np.random.default_rng(1)
+    bank = Bank.fit(ragged(rng, [1, 5, 30], 4), [0, 1, 2], 3, dtype=np.float64)
+    values = bank.measures(np.array([[0.0] * 4, [1e6] * 4, [-1e6] * 4]))
+    assert np.isfinite(values).all()
+    assert np.all((values >= 0) & (values <= 1))
+
+
+def test_records_that_do_not_spread_fold_onto_their_mean():
+    batch = np.full((7, 3), 2.5)
+    bank = Bank.fit([batch, np.eye(3)], [0, 1], 2, dtype=np.float64)
+    points = np.random.default_rng(2).normal(size=(5, 3))
+    np.testing.assert_allclose(bank.measures(points)[:, 0], KAHM.fit(batch).measure(points))
+
+
+def test_a_cell_without_a_machine_measures_one():
+    """Eq. (123)."""
+    bank = Bank.fit([np.eye(3)], [2], 4)
+    values = bank.measures(np.zeros((2, 3)))
+    np.testing.assert_array_equal(values[:, [0, 1, 3]], 1.0)
+    assert np.all(values[:, 2] < 1)
+
+
+def test_a_cell_takes_the_smallest_of_its_machines():
+    """Eq. (121)."""
+    rng = np.random.default_rng(3)
+    batches = ragged(rng, [3, 9, 4, 1], 5)
+    points = rng.normal(size=(20, 5))
+    bank = Bank.fit(batches, [1, 0, 1, 1], 2, dtype=np.float64)
+    separate = reference(batches, points)
+    np.testing.assert_allclose(bank.measures(points)[:, 1], separate[:, [0, 2, 3]].min(axis=1))
+
+
+def test_queries_are_independent_of_the_chunk_they_fall_in():
+    rng = np.random.default_rng(4)
+    bank = Bank.fit(ragged(rng, [5, 6, 30], 8), [0, 1, 2], 3, dtype=np.float64)
+    points = rng.normal(size=(1500, 8))
+    np.testing.assert_allclose(bank.measures(points)[700:701], bank.measures(points[700:701]))
+
+
+def test_no_query_gives_no_row():
+    bank = Bank.fit([np.eye(3)], [0], 2)
+    assert bank.measures(np.empty((0, 3))).shape == (0, 2)
+
+
+def test_merged_and_selected_banks_are_the_bank_fitted_at_once():
+    rng = np.random.default_rng(5)
+    batches = ragged(rng, [3, 1, 8, 3, 8, 2], 6)
+    points = rng.normal(size=(10, 6))
+    whole = Bank.fit(batches, range(6), 6, dtype=np.float64)
+    parts = [
+        Bank.fit(batches[:2], [0, 1], 6, dtype=np.float64),
+        Bank.fit(batches[2:], [2, 3, 4, 5], 6, dtype=np.float64),
+    ]
+    np.testing.assert_array_equal(Bank.merge(parts).measures(points), whole.measures(points))
+    chosen = whole.select(np.flatnonzero(np.isin(whole.cells, [1, 4])))
+    np.testing.assert_array_equal(
+        chosen.measures(points)[:, [1, 4]], whole.measures(points)[:, [1, 4]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("batches", "cells", "message"),
+    [
+        ([], [], "none given"),
+        ([np.ones((0, 2))], [0], "batch 0: 0 records"),
+        ([np.ones((1, 2)), np.ones((1, 3))], [0, 0], "batch 1: 3 features, expected 2"),
+        ([np.array([[np.nan, 1.0]])], [0], "batch 0: row 0 holds NaN"),
+        ([np.ones((1, 2))], [1], "expected 0..0"),
+        ([np.ones((1, 2))], [0, 0], "2 given for 1 batches"),
+    ],
+)
+def test_bad_batches_are_refused_with_their_number(batches, cells, message):
+    with pytest.raises(InputError, match=message):
+        Bank.fit(batches, cells, 1)
+
+
+def test_a_query_of_another_dimension_is_refused():
+    with pytest.raises(InputError, match="queries: 2 features, expected 3"):
+        Bank.fit([np.eye(3)], [0], 1).measures(np.ones((1, 2)))
+
+
+def test_an_unknown_measure_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match="'manhattan' is unknown, expected one of folding"):
+        Bank.fit([np.eye(3)], [0], 1).measures(np.ones((1, 3)), "manhattan")
