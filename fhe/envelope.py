@@ -1,0 +1,270 @@
+"""The one file format of the project: a versioned, length-capped envelope.
+
+Layout, integers little-endian:
+
+    8  magic            89 53 46 4C 0D 0A 1A 0A (as PNG's: survives no text-mode transfer)
+    4  format version   1
+    4  header length    at most 1 MiB
+    8  payload length   at most what the reader allows
+    .  header           a JSON object in UTF-8; its member "kind" says what the file is
+    .  payload          safetensors, the FHE library's own bytes, or nothing
+    32 digest           SHA-256 of everything before it
+
+The digest finds damage, not forgery: whoever can edit a file can also renew its digest. What must
+not be forged is bound by other means (fingerprints in the header, authenticated encryption).
+
+Standard library only, so that every package can write its artifacts with it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .errors import FormatError, InputError, VersionError
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MAGIC",
+    "MAX_PAYLOAD",
+    "PRIVATE",
+    "PUBLIC",
+    "Envelope",
+    "pack",
+    "read_envelope",
+    "read_header",
+    "unpack",
+    "write_atomic",
+    "write_envelope",
+]
+
+MAGIC = b"\x89SFL\r\n\x1a\n"
+FORMAT_VERSION = 1
+MAX_HEADER = 1 << 20
+# Evaluation keys of the largest circuits are near 100 MB; nothing legitimate comes close to this.
+MAX_PAYLOAD = 1 << 30
+PUBLIC = 0o644
+PRIVATE = 0o600
+
+_FRAME = struct.Struct("<8sIIQ")
+_DIGEST = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What a file carries.
+
+    Attributes:
+        kind: what the file is, e.g. "fhe public key".
+        header: the JSON object, without its "kind".
+        payload: raw bytes.
+    """
+
+    kind: str
+    header: Mapping[str, Any]
+    payload: bytes
+
+
+def pack(kind: str, header: Mapping[str, Any], payload: bytes = b"") -> bytes:
+    """The bytes of an envelope.
+
+    Args:
+        kind: what it is; not empty.
+        header: JSON types only, no NaN or infinity, no member "kind"; at most 1 MiB as text.
+        payload: raw bytes.
+
+    Raises:
+        InputError: a header that JSON cannot hold or that is too long, or an empty kind.
+    """
+    if not kind or "kind" in header:
+        raise InputError("an envelope needs a kind, and its header may not hold one of its own")
+    try:
+        text = json.dumps({"kind": kind, **header}, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"header of {kind!r}: {problem}; use JSON types only") from problem
+    head = text.encode()
+    if len(head) > MAX_HEADER:
+        raise InputError(f"header of {kind!r}: {len(head)} bytes, the limit is {MAX_HEADER}")
+    body = _FRAME.pack(MAGIC, FORMAT_VERSION, len(head), len(payload)) + head + payload
+    return body + hashlib.sha256(body).digest()
+
+
+def unpack(
+    data: bytes,
+    kind: str | Iterable[str] | None = None,
+    *,
+    source: str | Path = "the data",
+    max_payload: int = MAX_PAYLOAD,
+) -> Envelope:
+    """Reads an envelope from bytes, refusing everything that is not exactly one.
+
+    Args:
+        data: the bytes.
+        kind: the kind (or kinds) expected; None takes any.
+        source: the file's name, for messages.
+        max_payload: bytes a payload may have, at least 0.
+
+    Raises:
+        VersionError: another format version; names the source and both versions.
+        FormatError: not an envelope, truncated, longer than it says, over a cap, damaged, or of
+            another kind.
+    """
+    head_length, payload_length = _frame(data[: _FRAME.size], source, max_payload)
+    expected = _FRAME.size + head_length + payload_length + _DIGEST
+    if len(data) != expected:
+        state = "truncated" if len(data) < expected else "too long"
+        raise FormatError(
+            f"{source}: {state}, {len(data)} bytes where its frame says {expected}; get it again"
+        )
+    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+        raise FormatError(f"{source}: its digest does not fit its content; get it again")
+    start = _FRAME.size + head_length
+    found, header = _header(data[_FRAME.size : start], source)
+    _check_kind(found, kind, source)
+    return Envelope(found, header, data[start : start + payload_length])
+
+
+def read_envelope(
+    path: str | Path, kind: str | Iterable[str] | None = None, *, max_payload: int = MAX_PAYLOAD
+) -> Envelope:
+    """Reads an envelope file; the lengths are checked before anything large is read.
+
+    Raises:
+        InputError: the file cannot be read.
+        VersionError, FormatError: as `unpack`.
+    """
+    with _open(path) as file:
+        frame = file.read(_FRAME.size)
+        head_length, payload_length = _frame(frame, path, max_payload)
+        # One byte more than it should have, so that an overlong file is seen without reading it.
+        rest = file.read(head_length + payload_length + _DIGEST + 1)
+    return unpack(frame + rest, kind, source=path, max_payload=max_payload)
+
+
+def read_header(
+    path: str | Path, kind: str | Iterable[str] | None = None
+) -> tuple[str, dict[str, Any], int]:
+    """Kind, header and payload length of a file, without its payload; the digest is not checked.
+
+    Raises:
+        InputError: the file cannot be read.
+        VersionError, FormatError: as `unpack`, except for damage further in.
+    """
+    with _open(path) as file:
+        head_length, payload_length = _frame(file.read(_FRAME.size), path, MAX_PAYLOAD)
+        found, header = _header(file.read(head_length), path)
+    _check_kind(found, kind, path)
+    return found, header, payload_length
+
+
+def write_envelope(
+    path: str | Path,
+    kind: str,
+    header: Mapping[str, Any],
+    payload: bytes = b"",
+    *,
+    mode: int = PUBLIC,
+) -> int:
+    """Writes an envelope file whole or not at all; returns its size in bytes.
+
+    Raises:
+        InputError: as `pack`, or the file cannot be written.
+    """
+    data = pack(kind, header, payload)
+    write_atomic(path, data, mode=mode)
+    return len(data)
+
+
+def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
+    """Writes a file whole or not at all: aside, to disk, then renamed into place.
+
+    The file never exists with wider access than `mode`, not even for a moment.
+
+    Args:
+        path: where; its folder must exist.
+        data: the content.
+        mode: permission bits.
+
+    Raises:
+        InputError: the folder is absent or not writable, or the disk is full.
+    """
+    target = Path(path)
+    aside = ""
+    try:
+        # mkstemp makes the file 0600 and never follows or reuses an existing one.
+        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(aside).replace(target)
+        aside = ""
+        _sync_folder(target.parent)
+    except OSError as problem:
+        raise InputError(f"{target}: cannot be written: {problem.strerror or problem}") from problem
+    finally:
+        if aside:
+            with contextlib.suppress(OSError):
+                Path(aside).unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _open(path: str | Path) -> BinaryIO:
+    try:
+        return Path(path).open("rb")
+    except OSError as problem:
+        raise InputError(f"{path}: cannot be read: {problem.strerror or problem}") from problem
+
+
+def _frame(frame: bytes, source: str | Path, max_payload: int) -> tuple[int, int]:
+    if frame[: len(MAGIC)] != MAGIC[: len(frame)] or not frame:
+        raise FormatError(f"{source}: not a securefl file (its first bytes are {frame[:8]!r})")
+    if len(frame) < _FRAME.size:
+        raise FormatError(f"{source}: truncated after {len(frame)} bytes; get it again")
+    _, version, head_length, payload_length = _FRAME.unpack(frame)
+    if version != FORMAT_VERSION:
+        raise VersionError(
+            f"{source}: format version {version}, this package reads version {FORMAT_VERSION}; "
+            "use the securefl release that wrote it, or write it again with this one"
+        )
+    if head_length > MAX_HEADER:
+        raise FormatError(f"{source}: header of {head_length} bytes, the limit is {MAX_HEADER}")
+    if payload_length > max_payload:
+        raise FormatError(
+            f"{source}: payload of {payload_length} bytes, the limit is {max_payload}"
+        )
+    return head_length, payload_length
+
+
+def _header(text: bytes, source: str | Path) -> tuple[str, dict[str, Any]]:
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise FormatError(f"{source}: its header is not JSON; get it again") from problem
+    if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
+        raise FormatError(f'{source}: its header is not an object with a "kind"; get it again')
+    return header.pop("kind"), header
+
+
+def _check_kind(found: str, wanted: str | Iterable[str] | None, source: str | Path) -> None:
+    if wanted is None:
+        return
+    kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    if found not in kinds:
+        raise FormatError(
+            f"{source}: this is a {found!r}, expected {' or '.join(map(repr, kinds))}"
+        )
