@@ -1,0 +1,108 @@
+"""The command's entry point: which command lives where, and what an error becomes.
+
+Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input.
+"""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "bench": "cli.bench:bench",
+    "data": "cli.data:data",
+    "decrypt": "cli.query:decrypt",
+    "demo": "cli.demo:demo",
+    "dp": "cli.dp:dp",
+    "encrypt": "cli.query:encrypt",
+    "infer": "cli.query:infer",
+    "keys": "cli.keys:keys",
+    "train": "cli.train:train",
+}
+"""A command's module is imported when it is needed: torch or the compiler take seconds."""
+
+_ERROR_MODULES = ("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors")
+_VERSIONS = ("concrete-python", "opacus", "torch", "numpy", "scipy")
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    from importlib.metadata import version
+
+    libraries = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    click.echo(f"securefl {version('securefl')} ({libraries})")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_print_version,
+    expose_value=False,
+    is_eager=True,
+    help="Show this version and those of the libraries that matter.",
+)
+def securefl() -> None:
+    """Private federated classification with encrypted answers.
+
+    Clients train heads on their own files; an untrusted evaluator classifies queries on
+    ciphertexts. Start with `securefl demo`.
+    """
+
+
+def _classes(name: str) -> tuple[type[Exception], ...]:
+    """The error classes of a name among the packages loaded so far; others raised nothing."""
+    loaded = [sys.modules[module] for module in _ERROR_MODULES if module in sys.modules]
+    return tuple(getattr(module, name) for module in loaded if hasattr(module, name))
+
+
+def exit_code_of(error: Exception) -> int | None:
+    """2 for bad input, 1 for work that failed in a known way, None for a defect of ours."""
+    if isinstance(error, _classes("InputError")):
+        return 2
+    failures = [
+        module.__dict__[name]
+        for module in (sys.modules[m] for m in _ERROR_MODULES if m in sys.modules)
+        for name in getattr(module, "__all__", dir(module))
+        if isinstance(getattr(module, name), type) and issubclass(getattr(module, name), Exception)
+    ]
+    return 1 if isinstance(error, tuple(failures)) else None
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Runs the command line and exits."""
+    try:
+        securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; nothing was left half-written", err=True)
+        sys.exit(1)
+    except Exception as error:
+        code = exit_code_of(error)
+        if code is None:
+            raise
+        click.echo(f"error: {' '.join(str(error).split())}", err=True)
+        sys.exit(code)
+    sys.exit(0)

@@ -1,0 +1,117 @@
+"""How a command speaks: results on standard output, progress on standard error."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Output:
+    """The two switches every command has.
+
+    Attributes:
+        as_json: one JSON object on standard output and nothing else there.
+        quiet: no progress and no remarks.
+    """
+
+    as_json: bool
+    quiet: bool
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[str, int, int], None]]:
+        """A callback (phase, done, total) that draws on standard error, or does nothing."""
+        if self.quiet:
+            yield lambda phase, done, total: None
+            return
+        if not sys.stderr.isatty():
+            yield _phase_lines()
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+            tasks: dict[str, Any] = {}
+
+            def report(phase: str, done: int, total: int) -> None:
+                if phase not in tasks:
+                    tasks[phase] = bars.add_task(phase, total=total)
+                bars.update(tasks[phase], completed=done, total=total)
+
+            yield report
+
+    def note(self, text: str) -> None:
+        """A remark for people, on standard error."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def result(self, data: dict[str, Any], text: str) -> None:
+        """The command's result: `data` for machines, `text` for people."""
+        if self.as_json:
+            click.echo(json.dumps(data, indent=2, allow_nan=False))
+        elif text:
+            click.echo(text)
+
+    def table(
+        self, data: dict[str, Any], title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """A result that people read as a table."""
+        if self.as_json:
+            self.result(data, "")
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=title, title_justify="left")
+        for i, column in enumerate(columns):
+            numeric = all(isinstance(row[i], int | float) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left")
+        for row in rows:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        width = None if sys.stdout.isatty() else 120
+        Console(width=width, markup=False, highlight=False).print(table)
+
+
+def _phase_lines() -> Callable[[str, int, int], None]:
+    """One line when a phase starts, for logs that cannot be drawn over."""
+    seen: set[str] = set()
+
+    def report(phase: str, done: int, total: int) -> None:
+        if phase not in seen:
+            seen.add(phase)
+            click.echo(f"{phase} ...", err=True)
+
+    return report
+
+
+def output_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds --json and --quiet and hands the function an `Output` as its first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+    @click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks.")
+    @functools.wraps(function)
+    def command(as_json: bool, quiet: bool, **arguments: Any) -> None:
+        function(Output(as_json, quiet), **arguments)
+
+    return command
+
+
+def human_bytes(count: int) -> str:
+    """A size as people read it, in powers of 1000."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.2f} GB"
