@@ -35,7 +35,16 @@ def main(run: Run) -> None:
     reference_queries = data.X_test[:100] if run.quick else data.X_test
     table = run.table(
         "all 7,532 test queries against all machines",
-        ["alpha", "machines", "train s", "floor s", "bank s", "bank / floor", "loop s", "loop / bank"],
+        [
+            "alpha",
+            "machines",
+            "train s",
+            "floor s",
+            "bank s",
+            "bank / floor",
+            "loop s",
+            "loop / bank",
+        ],
     )
     for alpha in ALPHAS:
         run.progress(f"alpha {alpha:g}")
@@ -53,7 +62,9 @@ def main(run: Run) -> None:
         share = len(data.X_test) / len(reference_queries)
         loop = share * _reference_seconds(cells, reference_queries, run)
         floor, seconds = min(floors), min(banks)
-        table.add(alpha, bank.n_machines, train, floor, seconds, seconds / floor, loop, loop / seconds)
+        table.add(
+            alpha, bank.n_machines, train, floor, seconds, seconds / floor, loop, loop / seconds
+        )
     run.note("times are the best of five, floor and bank in turn; the loop runs once, in float64")
     if run.quick:
         run.note("the loop was measured on 100 queries and scaled up")

@@ -70,23 +70,15 @@ def securefl() -> None:
     """
 
 
-def _classes(name: str) -> tuple[type[Exception], ...]:
-    """The error classes of a name among the packages loaded so far; others raised nothing."""
-    loaded = [sys.modules[module] for module in _ERROR_MODULES if module in sys.modules]
-    return tuple(getattr(module, name) for module in loaded if hasattr(module, name))
-
-
 def exit_code_of(error: Exception) -> int | None:
-    """2 for bad input, 1 for work that failed in a known way, None for a defect of ours."""
-    if isinstance(error, _classes("InputError")):
+    """2 for bad input, 1 for work that failed in a known way, None for a defect of ours.
+
+    Only errors of modules loaded so far can have been raised, so none is imported here.
+    """
+    loaded = [sys.modules[name] for name in _ERROR_MODULES if name in sys.modules]
+    if isinstance(error, tuple(module.InputError for module in loaded)):
         return 2
-    failures = [
-        module.__dict__[name]
-        for module in (sys.modules[m] for m in _ERROR_MODULES if m in sys.modules)
-        for name in getattr(module, "__all__", dir(module))
-        if isinstance(getattr(module, name), type) and issubclass(getattr(module, name), Exception)
-    ]
-    return 1 if isinstance(error, tuple(failures)) else None
+    return 1 if type(error).__module__ in _ERROR_MODULES else None
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -64,7 +64,11 @@ class Output:
             click.echo(text)
 
     def table(
-        self, data: dict[str, Any], title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+        self,
+        data: dict[str, Any],
+        title: str,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
     ) -> None:
         """A result that people read as a table."""
         if self.as_json:

@@ -1,13 +1,12 @@
 """Training a federation of heads: one pass, no rounds (kahm.txt, 3.7)."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.head import Head, save_head, train_head
+from secure_fl.head import Head, train_head
 from secure_fl.manifest import Manifest
 
 Array = NDArray[Any]
@@ -40,12 +39,3 @@ def train_heads(
         heads.append(train_head(name, X, y, manifest, np.random.default_rng(stream)))
         progress("training", i + 1, len(clients))
     return heads
-
-
-def save_run(run: Path, heads: Sequence[Head], manifest: Manifest) -> dict[str, int]:
-    """Writes every head into a run folder; returns the bytes of each client's file.
-
-    The manifest is not written here: `create_run` writes it, last, into a folder that appears
-    whole or not at all.
-    """
-    return {head.client: save_head(run, head, manifest) for head in heads}
