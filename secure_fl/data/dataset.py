@@ -1,0 +1,306 @@
+"""A client's records: as read from its file, and as the federation uses them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.data.labels import ClassList
+from secure_fl.errors import ClientError, FeatureError, LabelError
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+Features: TypeAlias = Any
+"""(n, d) array of float32 or float64, or a `scipy.sparse.csr_array` of the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A client file as read: labels still text, features perhaps still text.
+
+    Attributes:
+        name: the client.
+        source: the file, as given.
+        labels: text, shape (n,).
+        X: features, (n, d), float32 or float64, or scipy CSR; None where `texts` is to be encoded.
+        texts: one text a record, or None.
+        features: d column names, or None where the file has none.
+        groups: one group name a record (e.g. a site), or None.
+        lines: the record's line in the file, shape (n,); None where the file has no lines.
+        open_width: d is only the largest index seen (LIBSVM); further features are zeros.
+    """
+
+    name: str
+    source: str
+    labels: NDArray[np.str_]
+    X: Features = None
+    texts: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    lines: NDArray[np.int64] | None = None
+    open_width: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.X is None) == (self.texts is None):
+            raise ValueError("records hold either features or texts")
+        rows = len(self.texts) if self.texts is not None else self.X.shape[0]
+        if rows != len(self.labels):
+            raise FeatureError(
+                f'client "{self.name}": {rows} records and {len(self.labels)} labels in'
+                f" {self.source}; give each record one label"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_features(self) -> int:
+        """d; 0 where texts are still to be encoded."""
+        return 0 if self.X is None else int(self.X.shape[1])
+
+    def where(self, row: int) -> str:
+        """A record's place, for errors: `line 4 of a.csv` or `row 3 of a.npz` (from 0)."""
+        if self.lines is not None:
+            return f"line {self.lines[row]} of {self.source}"
+        return f"row {row} of {self.source}"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A client's labelled records under the federation's class list.
+
+    Attributes:
+        X: features, (n, d), float32 or float64, finite; scipy CSR if read with sparse=True.
+        y: class codes, shape (n,), int64 in 0..C-1.
+        classes: the federation's C class names.
+        name: the client.
+        source: where the records came from, for messages.
+        features: d feature names, or None.
+        groups: one group name a record, or None.
+
+    Raises:
+        ValueError: shapes, types or codes do not fit together (a programming error, not bad
+            data: the readers refuse that first).
+    """
+
+    X: Features
+    y: NDArray[np.int64]
+    classes: tuple[str, ...]
+    name: str
+    source: str = "memory"
+    features: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.X.shape) != 2 or self.X.dtype not in (np.float32, np.float64):
+            raise ValueError(f"X is {self.X.dtype} of shape {self.X.shape}, not a float matrix")
+        if self.y.shape != (self.X.shape[0],) or self.y.dtype != np.int64:
+            raise ValueError(f"y is {self.y.dtype} of shape {self.y.shape}, X {self.X.shape}")
+        if self.y.size and not 0 <= self.y.min() <= self.y.max() < len(self.classes):
+            raise ValueError(f"codes {self.y.min()}..{self.y.max()}, {len(self.classes)} classes")
+        if self.features is not None and len(self.features) != self.X.shape[1]:
+            raise ValueError(f"{len(self.features)} feature names, {self.X.shape[1]} features")
+        if self.groups is not None and len(self.groups) != self.X.shape[0]:
+            raise ValueError(f"{len(self.groups)} groups, {self.X.shape[0]} records")
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.X.shape[1])
+
+    def counts(self) -> NDArray[np.int64]:
+        """Records of each class, shape (C,)."""
+        return np.bincount(self.y, minlength=len(self.classes)).astype(np.int64)
+
+    def select(self, rows: NDArray[np.integer[Any]], name: str | None = None) -> "Dataset":
+        """The records at these indices, in this order, under this or another client name."""
+        groups = None if self.groups is None else tuple(self.groups[int(i)] for i in rows)
+        return replace(self, X=self.X[rows], y=self.y[rows], groups=groups, name=name or self.name)
+
+
+def assemble(
+    records: Sequence[Records],
+    *,
+    classes: ClassList | None = None,
+    n_features: int | None = None,
+    features: tuple[str, ...] | None = None,
+    manifest: str = "federation.json",
+) -> tuple[Dataset, ...]:
+    """Checks clients against each other, or against the federation, and codes their labels.
+
+    Named features are brought into the federation's order.
+
+    Args:
+        records: one entry a client, with distinct names; texts must be encoded already.
+        classes: the federation's class list; None makes it of the clients' labels.
+        n_features: the federation's d; None takes the first client's (LIBSVM files, which do
+            not say theirs, are widened with zeros to the widest).
+        features: the federation's feature names; None takes the first client's.
+        manifest: where the federation's values come from, for messages.
+
+    Returns:
+        One data set a client, in the order given, all with the same classes and d.
+
+    Raises:
+        ClientError: no clients, a name twice, or a client without records.
+        FeatureError: texts not encoded, another number of features, or other feature names.
+        LabelError: a label unknown to `classes`, or only one class in the whole federation.
+    """
+    if not records:
+        raise ClientError("no clients; give at least one client file")
+    _check_names(records)
+    for client in records:
+        if not len(client):
+            raise ClientError(
+                f'client "{client.name}": no records in {client.source}; add some or remove'
+                " the file"
+            )
+    known = classes or ClassList.union(client.labels.tolist() for client in records)
+    if len(known) < 2:
+        raise LabelError(
+            f"all {sum(map(len, records))} records of the federation ({records[0].source}) have the"
+            f' class "{known.names[0]}"; a classifier needs at least two classes'
+        )
+    origin = manifest
+    if features is not None:
+        n_features = len(features)
+    elif n_features is None:
+        model = _model(records)
+        n_features, features = model.n_features, model.features
+        origin = f'client "{model.name}", {model.source}'
+    return tuple(_dataset(client, known, n_features, features, origin) for client in records)
+
+
+def _model(records: Sequence[Records]) -> Records:
+    """The client whose features the others must match: the first, or the widest if all are open."""
+    fixed = [client for client in records if not client.open_width]
+    return fixed[0] if fixed else max(records, key=lambda client: client.n_features)
+
+
+def _check_names(records: Sequence[Records]) -> None:
+    seen: dict[str, Records] = {}
+    for client in records:
+        # Names become folder names, and some file systems ignore case.
+        other = seen.setdefault(client.name.casefold(), client)
+        if other is not client:
+            raise ClientError(
+                f'client "{client.name}": named by both {other.source} and {client.source};'
+                " rename one of the files"
+            )
+
+
+def _dataset(
+    client: Records,
+    classes: ClassList,
+    n_features: int,
+    features: tuple[str, ...] | None,
+    origin: str,
+) -> Dataset:
+    if client.X is None:
+        raise FeatureError(
+            f'client "{client.name}": {client.source} holds texts, not features; embed it first'
+            " (securefl data embed)"
+        )
+    X = client.X
+    if client.open_width and client.n_features < n_features:
+        X = _widened(X, n_features)
+    if X.shape[1] != n_features:
+        raise FeatureError(
+            f'client "{client.name}": {client.n_features} features in {client.source}, the'
+            f" federation has {n_features} ({origin}); re-encode the file with the federation's"
+            " encoder"
+        )
+    if features is not None and client.features is not None and features != client.features:
+        X = X[:, _order(client, features, origin)]
+    y = classes.codes(client.labels, client=client.name, where=client.where)
+    return Dataset(
+        X, y, classes.names, client.name, client.source, features or client.features, client.groups
+    )
+
+
+def _widened(X: Features, width: int) -> Features:
+    if isinstance(X, np.ndarray):
+        return np.pad(X, ((0, 0), (0, width - X.shape[1])))
+    wide = X.copy()
+    wide.resize((X.shape[0], width))
+    return wide
+
+
+def _order(client: Records, features: tuple[str, ...], origin: str) -> list[int]:
+    assert client.features is not None
+    place = {name: i for i, name in enumerate(client.features)}
+    missing = [name for name in features if name not in place]
+    if missing:
+        extra = [name for name in client.features if name not in set(features)]
+        raise FeatureError(
+            f'client "{client.name}": no feature "{missing[0]}" in {client.source} (it has'
+            f' "{extra[0]}"), the federation has it ({origin}); name the columns alike'
+        )
+    return [place[name] for name in features]
+
+
+def require_finite(records: Records) -> None:
+    """Refuses NaN and infinity.
+
+    Raises:
+        FeatureError: names the client, the feature, the place and the value.
+    """
+    X = records.X
+    if X is None:
+        return
+    sparse = not isinstance(X, np.ndarray)
+    values = X.data if sparse else X
+    if np.isfinite(values).all():
+        return
+    if sparse:
+        coo = X.tocoo()
+        first = int(np.flatnonzero(~np.isfinite(coo.data))[0])
+        row, column, value = int(coo.row[first]), int(coo.col[first]), coo.data[first]
+    else:
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(X))[0])
+        value = X[row, column]
+    name = f'"{records.features[column]}"' if records.features else str(column)
+    raise FeatureError(
+        f'client "{records.name}": feature {name} in {records.where(row)} is {value}; fill it in'
+        " or remove the record"
+    )
+
+
+def as_float(X: NDArray[Any], *, client: str, source: str) -> FloatArray:
+    """Features as float32 or float64 without loss: float16 and 8- or 16-bit integers fit float32.
+
+    Raises:
+        FeatureError: not a matrix, not real numbers, or no columns.
+    """
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise FeatureError(
+            f'client "{client}": X in {source} has shape {X.shape}; give one row a record and at'
+            " least one feature"
+        )
+    kind, size = X.dtype.kind, X.dtype.itemsize
+    if kind not in "biuf" or (kind == "f" and size > 8):
+        raise FeatureError(
+            f'client "{client}": X in {source} is of type {X.dtype}; store real numbers (float32)'
+        )
+    if kind == "f" and size >= 4:
+        return X.astype(X.dtype.newbyteorder("="), copy=False)
+    return X.astype(np.float32 if size <= 2 else np.float64)
+
+
+def check_name(name: str, source: str) -> str:
+    """A client's name, if it can be a folder's: letters, digits, `.`, `_`, `-`, at most 64.
+
+    Raises:
+        ClientError: anything else.
+    """
+    plain = name.isascii() and name.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    if not plain or len(name) > 64 or not name[0].isalnum():
+        raise ClientError(
+            f"{source}: {name!r} cannot be a client's name; use up to 64 letters, digits, '.', '_'"
+            " or '-', a letter or digit first"
+        )
+    return name

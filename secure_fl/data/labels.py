@@ -1,0 +1,183 @@
+"""One class list for the whole federation: labels of any type become codes 0..C-1."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.errors import LabelError
+
+# Leading zeros are not a number: 007 is a name.
+_INTEGRAL = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
+_SHOWN = 12
+"""Class names that an error lists before it stops."""
+
+
+@dataclass(frozen=True)
+class ClassList:
+    """The federation's classes; a class's code is its place in the list.
+
+    Attributes:
+        names: distinct non-empty names, at least one.
+
+    Raises:
+        LabelError: no name, an empty one, one used twice, or two that are one number in two
+            spellings ("3" and "3.0").
+    """
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.names:
+            raise LabelError("class list: no classes; give at least two")
+        for i, name in enumerate(self.names):
+            if not isinstance(name, str) or not name.strip():
+                raise LabelError(f"class list: entry {i} is {name!r}; every class needs a name")
+        seen: dict[str, str] = {}
+        for name in self.names:
+            key = _number(name) or name
+            if seen.setdefault(key, name) is not name or self.names.count(name) > 1:
+                raise LabelError(
+                    f'class list: "{seen[key]}" and "{name}" name the same class; keep one spelling'
+                )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def union(cls, labels: Iterable[Iterable[str]]) -> "ClassList":
+        """The sorted union over clients, by value if all labels are integers, else as text.
+
+        Args:
+            labels: every client's labels as text.
+
+        Raises:
+            LabelError: no label at all, or one number in two spellings.
+        """
+        names = set[str]().union(*(set(each) for each in labels))
+        if all(_number(name) for name in names):
+            return cls(tuple(sorted(names, key=lambda name: (float(name), name))))
+        return cls(tuple(sorted(names)))
+
+    def codes(
+        self, labels: Sequence[str] | NDArray[np.str_], *, client: str, where: Callable[[int], str]
+    ) -> NDArray[np.int64]:
+        """Codes of one client's labels.
+
+        A label that is a whole number matches its class in any spelling: 3, 3.0, +3.
+
+        Args:
+            labels: text, one a record.
+            client: the client's name, for the error.
+            where: tells a record's place from its index, for the error, e.g. "line 4 of a.csv".
+
+        Returns:
+            Shape (n,), in 0..C-1.
+
+        Raises:
+            LabelError: a label that is not in the list; names the client, the place, the label
+                and the classes.
+        """
+        values, inverse = np.unique(np.asarray(labels, dtype=np.str_), return_inverse=True)
+        codes = np.array([self._code(str(value)) for value in values], dtype=np.int64)
+        result: NDArray[np.int64] = codes[inverse.reshape(-1)] if len(labels) else codes
+        unknown = np.flatnonzero(result < 0)
+        if unknown.size:
+            first = int(unknown[0])
+            raise LabelError(
+                f'client "{client}": label "{labels[first]}" in {where(first)} is none of the'
+                f" federation's {len(self)} classes ({self._shown()}); correct the label or make"
+                " the class list anew"
+            )
+        return result
+
+    def _code(self, label: str) -> int:
+        """The label's code, or -1."""
+        if label in self.names:
+            return self.names.index(label)
+        number = _number(label)
+        if number is not None:
+            for code, name in enumerate(self.names):
+                if _number(name) == number:
+                    return code
+        return -1
+
+    def _shown(self) -> str:
+        shown = ", ".join(self.names[:_SHOWN])
+        more = len(self.names) - _SHOWN
+        return shown if more <= 0 else f"{shown} and {more} more"
+
+
+def label_text(values: NDArray[Any], *, client: str, where: Callable[[int], str]) -> list[str]:
+    """Labels of any type as text: 3 and 3.0 become "3", text loses outer blanks.
+
+    Args:
+        values: integers, whole floats, booleans, text or UTF-8 bytes, shape (n,).
+        client: the client's name, for the error.
+        where: tells a record's place from its index, for the error.
+
+    Raises:
+        LabelError: a label is not a whole number, is empty, or is of another type.
+    """
+    kind = values.dtype.kind
+    if kind in "iu":
+        return [str(value) for value in values.tolist()]
+    if kind == "b":
+        return [str(int(value)) for value in values.tolist()]
+    if kind == "f":
+        return _whole(values, client, where)
+    if kind == "S":
+        return _decoded(values, client, where)
+    if kind == "U":
+        return _stripped(values.tolist(), client, where)
+    raise LabelError(
+        f'client "{client}": labels of type {values.dtype}; store whole numbers or text'
+    )
+
+
+def _whole(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
+    # A float holds integers exactly only up to 2^53.
+    wrong = np.flatnonzero(
+        ~np.isfinite(values) | (values != np.floor(values)) | (np.abs(values) > 2.0**53)
+    )
+    if wrong.size:
+        first = int(wrong[0])
+        raise LabelError(
+            f'client "{client}": label {values[first]} in {where(first)} is not a whole number;'
+            " a class label is a whole number or text"
+        )
+    return [str(int(value)) for value in values.tolist()]
+
+
+def _decoded(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
+    texts = []
+    for i, value in enumerate(values.tolist()):
+        try:
+            texts.append(value.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise LabelError(
+                f'client "{client}": label {value!r} in {where(i)} is not UTF-8; store it as text'
+            ) from None
+    return _stripped(texts, client, where)
+
+
+def _stripped(texts: list[str], client: str, where: Callable[[int], str]) -> list[str]:
+    stripped = [text.strip() for text in texts]
+    if "" in stripped:
+        first = stripped.index("")
+        raise LabelError(
+            f'client "{client}": empty label in {where(first)}; label the record or remove it'
+        )
+    return stripped
+
+
+def _number(label: str) -> str | None:
+    """The whole number that a label spells, in one spelling; None if it spells none."""
+    match = _INTEGRAL.fullmatch(label)
+    if not match:
+        return None
+    sign, digits = match.groups()
+    return f"-{digits}" if sign == "-" and digits != "0" else digits

@@ -1,0 +1,193 @@
+"""Client files in LIBSVM's text format: `label index:value ...`, indices from 1, ascending."""
+
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.data._streams import MAX_BYTES, read_capped
+from secure_fl.data.dataset import Records, check_name, require_finite
+from secure_fl.data.labels import label_text
+from secure_fl.data.table import stem
+from secure_fl.errors import FormatError
+
+_LINE = re.compile(rb"\s*([^\s:]+)((?:\s+[0-9]+:[^\s:]+)*)\s*")
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# Said in full, so that they reach the check that names them as not finite.
+_SPECIAL = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+
+
+def read_libsvm(
+    path: str | Path,
+    n_features: int | None = None,
+    sparse: bool = False,
+    *,
+    name: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Records:
+    """Reads LIBSVM text; blank lines and what follows a # are skipped.
+
+    Args:
+        path: the file; .bz2 and .gz are unpacked.
+        n_features: d; a larger index is refused. None takes the largest index present, which
+            may be fewer features than another file of the same data set has.
+        sparse: features as `scipy.sparse.csr_array` instead of a dense matrix.
+        name: the client; None takes the file's name without its extensions.
+        max_bytes: cap on the unpacked file, and on the dense matrix.
+
+    Returns:
+        Records with float64 features; labels are whole numbers as text ("+1" becomes "1").
+
+    Raises:
+        FormatError: names the line: an index below 1, not above the one before it, or above
+            n_features; a label or value that is not a number; a damaged archive; over the cap.
+        FeatureError: a value is not finite.
+        LabelError: a label is not a whole number.
+        ClientError: the name cannot be a client's.
+    """
+    path = Path(path)
+    client = check_name(name or stem(path), str(path))
+    labels, starts, body, lines = _lines(path, read_capped(path, max_bytes))
+    columns, values = _pairs(path, starts, body, lines)
+    _check_indices(path, columns, starts, lines, n_features)
+    width = n_features or int(columns.max(initial=0))
+    if width == 0:
+        raise FormatError(f"{path}: no features in {len(lines)} lines; name their number")
+    targets = _labels(path, labels, lines)
+    texts = label_text(targets, client=client, where=lambda i: f"line {lines[i]} of {path}")
+    X = _csr(values, columns - 1, starts, width)
+    if not sparse:
+        if 8 * len(lines) * width > max_bytes:
+            raise FormatError(
+                f"{path}: {len(lines)} records of {width} features are over {max_bytes:,} bytes;"
+                " read with sparse=True"
+            )
+        X = X.toarray()
+    records = Records(
+        client,
+        str(path),
+        np.array(texts, dtype=np.str_),
+        X,
+        lines=np.array(lines, dtype=np.int64),
+        open_width=n_features is None,
+    )
+    require_finite(records)
+    return records
+
+
+def _lines(
+    path: Path, content: bytes
+) -> tuple[list[bytes], NDArray[np.int64], list[bytes], list[int]]:
+    """Labels, the offset of each record's first pair, the records' pairs, and line numbers."""
+    labels: list[bytes] = []
+    body: list[bytes] = []
+    counts = [0]
+    numbers: list[int] = []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        line = line.partition(b"#")[0]
+        if not line or line.isspace():
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            _explain(path, number, line)
+        label, pairs = match.groups()
+        labels.append(label)
+        body.append(pairs)
+        counts.append(pairs.count(b":"))
+        numbers.append(number)
+    return labels, np.cumsum(counts, dtype=np.int64), body, numbers
+
+
+def _explain(path: Path, number: int, line: bytes) -> NoReturn:
+    """The error for a line that is not `label index:value ...`."""
+    label, *pairs = (part.decode("utf-8", "replace") for part in line.split())
+    if ":" in label:
+        raise FormatError(f'{path}: line {number} starts with "{label[:40]}"; a label comes first')
+    for pair in pairs:
+        index, colon, value = pair.partition(":")
+        if not colon or not value or ":" in value:
+            raise FormatError(
+                f'{path}: line {number}: "{pair[:40]}" is not index:value; correct it'
+            )
+        if not (index.isascii() and index.isdigit()):
+            raise FormatError(
+                f'{path}: line {number}: index "{index[:40]}" is not a whole number from 1;'
+                " correct it"
+            )
+    raise FormatError(f"{path}: line {number} is not `label index:value ...`; correct it")
+
+
+def _pairs(
+    path: Path, starts: NDArray[np.int64], body: list[bytes], lines: list[int]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    tokens = b" ".join(body).replace(b":", b" ").split()
+    for i, value in enumerate(tokens[1::2]):
+        if not _NUMBER.fullmatch(value) and not _SPECIAL.fullmatch(value):
+            line = lines[int(np.searchsorted(starts, i, side="right")) - 1]
+            raise FormatError(
+                f'{path}: line {line}: value "{value[:40].decode("utf-8", "replace")}" is not a'
+                " number; correct it"
+            )
+    for i, index in enumerate(tokens[0::2]):
+        if len(index) > 9:
+            line = lines[int(np.searchsorted(starts, i, side="right")) - 1]
+            raise FormatError(f"{path}: line {line}: index {index[:40].decode()} is over 999999999")
+    columns = np.array(tokens[0::2], dtype="S9").astype(np.int64)
+    values = np.array([float(value) for value in tokens[1::2]], dtype=np.float64)
+    return columns, values
+
+
+def _check_indices(
+    path: Path,
+    columns: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    lines: list[int],
+    n_features: int | None,
+) -> None:
+    previous = np.zeros_like(columns)
+    previous[1:] = columns[:-1]
+    firsts = starts[:-1][starts[:-1] < starts[1:]]
+    previous[firsts] = 0
+    wrong = columns <= previous
+    if n_features is not None:
+        wrong |= columns > n_features
+    if not wrong.any():
+        return
+    i = int(np.flatnonzero(wrong)[0])
+    line = lines[int(np.searchsorted(starts, i, side="right")) - 1]
+    index, before = int(columns[i]), int(previous[i])
+    if index == 0:
+        raise FormatError(f"{path}: line {line}: index 0; LIBSVM counts features from 1")
+    if index == before:
+        raise FormatError(f"{path}: line {line}: index {index} twice; give each feature once")
+    if index < before:
+        raise FormatError(
+            f"{path}: line {line}: index {index} after {before}; sort each line's indices"
+        )
+    raise FormatError(
+        f"{path}: line {line}: index {index}, the data set has {n_features} features; correct the"
+        " line or the number of features"
+    )
+
+
+def _labels(path: Path, labels: list[bytes], lines: list[int]) -> NDArray[np.float64]:
+    for label, line in zip(labels, lines, strict=True):
+        if not _NUMBER.fullmatch(label) and not _SPECIAL.fullmatch(label):
+            shown = label[:40].decode("utf-8", "replace")
+            raise FormatError(
+                f'{path}: line {line}: label "{shown}" is not a number; LIBSVM labels are numbers'
+            )
+    return np.array([float(label) for label in labels], dtype=np.float64)
+
+
+def _csr(
+    values: NDArray[np.float64],
+    columns: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    width: int,
+) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array((values, columns, starts), shape=(len(starts) - 1, width))

@@ -1,0 +1,218 @@
+"""Client files in NumPy's archive format: arrays X and y, without pickle and with size caps."""
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl._files import new_folder
+from secure_fl.data._streams import MAX_BYTES, unreadable
+from secure_fl.data.dataset import Dataset, Records, as_float, check_name, require_finite
+from secure_fl.data.labels import label_text
+from secure_fl.errors import ClientError, FeatureError, FormatError, LabelError
+
+_ARRAYS = ("X", "y", "classes", "features", "groups")
+_REQUIRED = ("X", "y")
+
+
+def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_BYTES) -> Records:
+    """Reads arrays X (n, d) and y (n,), and where present classes, features and groups.
+
+    With `classes` (C names), y holds codes into it; without, y holds the labels themselves:
+    whole numbers or text. `features` are d names, `groups` n group names. Other arrays are
+    refused, so that a misspelt name is not dropped in silence.
+
+    Args:
+        path: the archive, compressed or not; arrays of Python objects are refused.
+        name: the client; None takes the file's stem.
+        max_bytes: cap on the unpacked size of all arrays together.
+
+    Raises:
+        FormatError: not such an archive, damaged, over the cap, an unknown or missing array.
+        FeatureError: X is not a finite real matrix, or its rows do not match y.
+        LabelError: a label is not a whole number or text, or a code is out of `classes`.
+        ClientError: the name cannot be a client's.
+    """
+    path = Path(path)
+    client = check_name(name or path.stem, str(path))
+    arrays = _load(path, max_bytes)
+    X = as_float(arrays["X"], client=client, source=str(path))
+    y = arrays["y"]
+    if y.ndim != 1:
+        raise LabelError(
+            f'client "{client}": y in {path} has shape {y.shape}; give one label a row'
+        )
+    n = X.shape[0]
+
+    def where(row: int) -> str:
+        return f"row {row} of {path}"
+
+    labels = _labels(y, arrays.get("classes"), client, where)
+    records = Records(
+        client,
+        str(path),
+        np.array(labels, dtype=np.str_),
+        X,
+        features=_names(arrays.get("features"), X.shape[1], "features", path),
+        groups=_names(arrays.get("groups"), n, "groups", path, unique=False),
+    )
+    require_finite(records)
+    return records
+
+
+def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path, ...]:
+    """Writes one `NAME.npz` a client; the folder appears complete or not at all.
+
+    The same data sets give the same bytes.
+
+    Args:
+        folder: absent or empty; parents are made.
+        datasets: with distinct names and dense features.
+
+    Returns:
+        The files, in the order given.
+
+    Raises:
+        InputError: the folder exists and is not empty.
+        ClientError: a name twice, or one that cannot be a file's.
+        FeatureError: sparse features.
+    """
+    folder = Path(folder)
+    written: list[Path] = []
+    taken: set[str] = set()
+    with new_folder(folder) as aside:
+        for data in datasets:
+            check_name(data.name, str(folder))
+            if data.name.casefold() in taken:
+                raise ClientError(f'client "{data.name}": twice in {folder}; rename one of them')
+            if not isinstance(data.X, np.ndarray):
+                raise FeatureError(f'client "{data.name}": sparse features; write X.toarray()')
+            taken.add(data.name.casefold())
+            _write(aside / f"{data.name}.npz", data)
+            written.append(folder / f"{data.name}.npz")
+    return tuple(written)
+
+
+def _write(path: Path, data: Dataset) -> None:
+    arrays: dict[str, NDArray[Any]] = {
+        "X": data.X,
+        "y": data.y.astype(np.int32),
+        "classes": np.array(data.classes, dtype=np.str_),
+    }
+    if data.features is not None:
+        arrays["features"] = np.array(data.features, dtype=np.str_)
+    if data.groups is not None:
+        arrays["groups"] = np.array(data.groups, dtype=np.str_)
+    with path.open("xb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(path, archive, max_bytes)
+            return {name: _array(path, archive, info) for name, info in members.items()}
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error):
+        raise FormatError(
+            f"{path}: not an npz archive, or damaged; write it with numpy.savez"
+        ) from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _members(path: Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+    for name in _REQUIRED:
+        if name not in members:
+            found = ", ".join(sorted(members)[:8]) or "nothing"
+            raise FormatError(f"{path}: no array {name} (found {found}); store X and y")
+    foreign = sorted(set(members) - set(_ARRAYS))
+    if foreign or len(members) != len(archive.infolist()):
+        what = f"array {foreign[0]!r}" if foreign else "an array twice"
+        raise FormatError(f"{path}: {what}; an npz client file holds {', '.join(_ARRAYS)} only")
+    total = sum(info.file_size for info in members.values())
+    if total > max_bytes:
+        raise FormatError(
+            f"{path}: {total:,} bytes unpacked, the cap is {max_bytes:,}; split the file or raise"
+            " max_bytes"
+        )
+    return members
+
+
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    """One array; its header must promise exactly the bytes that follow it."""
+    if info.flag_bits & 1:
+        raise FormatError(f"{path}: encrypted archive; write it with numpy.savez")
+    stream = BytesIO(archive.read(info))
+    try:
+        shape, fortran, dtype = _header(stream)
+    except ValueError:
+        raise FormatError(f"{path}: {info.filename} is not a NumPy array or is damaged") from None
+    if dtype.hasobject:
+        raise FormatError(
+            f"{path}: {info.filename} holds Python objects, which are never loaded; store numbers"
+            " or text"
+        )
+    body = stream.getbuffer()[stream.tell() :]
+    if any(size < 0 for size in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != len(
+        body
+    ):
+        raise FormatError(f"{path}: {info.filename} is truncated or its header is wrong")
+    if dtype.itemsize == 0:
+        raise FormatError(f"{path}: {info.filename} holds values of size 0; store numbers or text")
+    flat = np.frombuffer(body, dtype=dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    # numpy ships these three functions without types.
+    version = np.lib.format.read_magic(stream)  # type: ignore[no-untyped-call]
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)  # type: ignore[no-untyped-call]
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)  # type: ignore[no-untyped-call]
+    raise ValueError(f"array format {version}")
+
+
+def _labels(
+    y: NDArray[Any], classes: NDArray[Any] | None, client: str, where: Callable[[int], str]
+) -> list[str]:
+    if classes is None:
+        return label_text(y, client=client, where=where)
+    names = label_text(classes, client=client, where=lambda i: f"classes[{i}], {where(0)}")
+    if y.dtype.kind not in "iu":
+        raise LabelError(
+            f'client "{client}": y is of type {y.dtype} beside classes in {where(0)}; store codes'
+        )
+    wrong = np.flatnonzero((y < 0) | (y >= len(names)))
+    if wrong.size:
+        first = int(wrong[0])
+        raise LabelError(
+            f'client "{client}": code {y[first]} in {where(first)}, classes has'
+            f" {len(names)} entries; store codes from 0"
+        )
+    return [names[code] for code in y.tolist()]
+
+
+def _names(
+    values: NDArray[Any] | None, count: int, what: str, path: Path, *, unique: bool = True
+) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    if values.dtype.kind not in "Uiu" or values.shape != (count,):
+        raise FormatError(
+            f"{path}: {what} is {values.dtype} of shape {values.shape}; store {count} names"
+        )
+    names = tuple(str(value) for value in values.tolist())
+    if unique and len(set(names)) < count:
+        raise FormatError(f"{path}: {what} holds a name twice; name each column once")
+    return names
