@@ -15,6 +15,7 @@ class ClassBounds:
         prediction: theorem 3, with a disturbance of 0.
         hypothesis: theorem 6, with an empirical error and a disturbance of 0.
         approximation: theorem 7 with an empirical error of 0 (proposition 2).
+        share: N_c / N.
     """
 
     label: str
@@ -23,10 +24,25 @@ class ClassBounds:
     hypothesis: float
     approximation: float
 
+    share: float
+
     @property
-    def vacuous(self) -> bool:
-        """Whether even the smallest bound says nothing."""
-        return bounds.is_vacuous(min(self.prediction, self.hypothesis, self.approximation))
+    def smallest(self) -> float:
+        """The smallest of the three."""
+        return min(self.prediction, self.hypothesis, self.approximation)
+
+    @property
+    def verdict(self) -> str:
+        """What the smallest bound is worth, in words.
+
+        The yardstick is the squared error of always answering the class's share p: p (1 - p).
+        """
+        if bounds.is_vacuous(self.smallest):
+            return "vacuous: no error can exceed 1"
+        trivial = self.share * (1.0 - self.share)
+        if self.smallest >= trivial:
+            return f"vacuous in practice: always answering the class's share gives {trivial:.3g}"
+        return "informative"
 
 
 def class_bounds(counts: dict[str, int], delta: float) -> list[ClassBounds]:
@@ -46,6 +62,7 @@ def class_bounds(counts: dict[str, int], delta: float) -> list[ClassBounds]:
                 n_records, n_class, delta, empirical_error=0.0, disturbance=0.0
             ),
             bounds.hypothesis_approximation_error(n_records, n_class, delta),
+            n_class / n_records,
         )
         for label, n_class in counts.items()
     ]

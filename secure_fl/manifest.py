@@ -8,11 +8,12 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import attrs
-from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_len
+from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_len, optional
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
@@ -49,6 +50,10 @@ def _finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
         raise ValueError(f"'{attribute.name}' must be finite, found {value}")
 
 
+def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)
+
+
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
 _integer = instance_of(int)
 _number = [instance_of((int, float)), _finite]
@@ -62,6 +67,7 @@ class Manifest:
         classes: label names, at least 2; a class's code is its position.
         clients: names, at least 1, in the order in which the evaluator counts them.
         n_features: features of an encoded record, before and after scaling.
+        features: names of the features in their order, where the files name them.
         encoder: what makes features of raw records, e.g. "package:NAME"; "none" for records that
             are features already.
         encoder_fingerprint: digest of the encoder's files; empty for "none".
@@ -81,6 +87,11 @@ class Manifest:
         validator=[*_names, min_len(1), _file_names], converter=tuple
     )
     n_features: int = attrs.field(validator=[_integer, ge(1)])
+    features: tuple[str, ...] | None = attrs.field(
+        default=None,
+        validator=optional(_names),
+        converter=_optional_tuple,
+    )
     encoder: str = attrs.field(default="none", validator=instance_of(str))
     encoder_fingerprint: str = attrs.field(default="", validator=instance_of(str))
     scale: float = attrs.field(default=1.0, validator=[*_number, gt(0)])

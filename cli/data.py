@@ -1,0 +1,169 @@
+"""`securefl data`: from files to one file a client."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from secure_fl.data import Dataset, ReadOptions
+
+_source = click.argument("source", type=click.Path(exists=True, path_type=Path))
+_out = click.argument("out", type=click.Path(path_type=Path))
+
+
+def read_options(function: Any) -> Any:
+    """Options that say which column of a csv file is what, and the features of a LIBSVM file."""
+    for option in (
+        click.option("--label-column", default="label", show_default=True, help="csv: the label."),
+        click.option("--ignore-column", multiple=True, help="csv: a column to leave out."),
+        click.option("--features", type=click.IntRange(1), help="LIBSVM: number of features."),
+    ):
+        function = option(function)
+    return function
+
+
+def make_read_options(
+    label_column: str,
+    ignore_column: tuple[str, ...],
+    features: int | None,
+    *,
+    text: str | None = None,
+    group: str | None = None,
+) -> "ReadOptions":
+    """The readers' options from the command's."""
+    from secure_fl.data import Columns, ReadOptions
+
+    columns = Columns(label_column, text=text, group=group, ignore=ignore_column)
+    return ReadOptions(columns=columns, n_features=features)
+
+
+@click.group()
+def data() -> None:
+    """Prepare client files: partition, embed, describe."""
+
+
+@data.command()
+@_out
+@click.option("--seed", default=0, show_default=True, help="Of the split into train and test.")
+@output_options
+def digits(output: Output, out: Path, seed: int) -> None:
+    """Write scikit-learn's handwritten digits to OUT/train.npz and OUT/test.npz, for trying out."""
+    import numpy as np
+
+    from secure_fl.data import write_clients
+    from secure_fl.samples import digits_split
+
+    train, test = digits_split(np.random.default_rng(seed))
+    write_clients(out, (train, test))
+    output.result(
+        {"train": len(train), "test": len(test), "features": train.n_features, "out": str(out)},
+        f"{out}: {len(train):,} training and {len(test):,} test digits, 64 features in [0, 1]",
+    )
+
+
+_HOW = ("iid", "dirichlet", "pathological", "shards", "group")
+
+
+@data.command()
+@_source
+@_out
+@click.option("--clients", type=click.IntRange(1), help="Number of clients.")
+@click.option("--how", type=click.Choice(_HOW), default="dirichlet", show_default=True)
+@click.option("--alpha", default=0.5, show_default=True, help="dirichlet: small is more skewed.")
+@click.option("--labels-per-client", default=2, show_default=True, help="pathological.")
+@click.option("--shards-per-client", default=2, show_default=True, help="shards.")
+@click.option("--group-column", help="group: the csv column; npz files hold an array groups.")
+@click.option("--rho", type=float, help="First thin the classes to this long-tailed ratio.")
+@click.option("--seed", default=0, show_default=True, help="Of all draws.")
+@read_options
+@output_options
+def partition(
+    output: Output,
+    source: Path,
+    out: Path,
+    clients: int | None,
+    how: str,
+    alpha: float,
+    labels_per_client: int,
+    shards_per_client: int,
+    group_column: str | None,
+    rho: float | None,
+    seed: int,
+    **reading: Any,
+) -> None:
+    """Divide the records of one SOURCE file over clients, as files in the folder OUT."""
+    from secure_fl.data import assemble, read_client, write_clients
+    from secure_fl.splitting import Division, divide
+
+    options = make_read_options(**reading, group=group_column)
+    (whole,) = assemble([read_client(source, options)])
+    division = Division(how, clients, alpha, labels_per_client, shards_per_client, rho)
+    parts = divide(whole, division, seed)
+    write_clients(out, parts)
+    _show(output, parts, f"{out}: {len(parts)} clients, {how}")
+
+
+@data.command()
+@_source
+@read_options
+@output_options
+def describe(output: Output, source: Path, **reading: Any) -> None:
+    """Show how many records of each class every client in the folder SOURCE holds."""
+    from secure_fl.data import read_clients
+
+    with output.progress() as progress:
+        clients = read_clients(
+            source, make_read_options(**reading), progress=lambda i, n: progress("reading", i, n)
+        )
+    _show(output, clients, f"{source}: {len(clients)} clients, {clients[0].n_features} features")
+
+
+def _show(output: Output, clients: "tuple[Dataset, ...]", title: str) -> None:
+    classes = clients[0].classes
+    counts = {each.name: each.counts().tolist() for each in clients}
+    data = {
+        "features": clients[0].n_features,
+        "classes": list(classes),
+        "clients": {name: {"records": sum(row), "by_class": row} for name, row in counts.items()},
+    }
+    rows = [[name, sum(row), *row] for name, row in counts.items()]
+    total = [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]
+    shown = classes[:20]
+    columns = ["client", "records", *shown]
+    cut = 2 + len(shown)
+    output.table(data, title, columns, [row[:cut] for row in [*rows, ["all", *total]]])
+    if len(classes) > len(shown):
+        output.note(f"{len(classes) - len(shown)} more classes; --json shows them all")
+
+
+@data.command()
+@_source
+@_out
+@click.option("--encoder", required=True, help="A model folder, or package:NAME.")
+@click.option("--text-column", default="text", show_default=True, help="csv: the text.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder that keeps encoded texts.")
+@read_options
+@output_options
+def embed(
+    output: Output,
+    source: Path,
+    out: Path,
+    encoder: str,
+    text_column: str,
+    cache: Path | None,
+    **reading: Any,
+) -> None:
+    """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
+    from secure_fl.embedding import embed_clients
+
+    from secure_fl.data import write_clients
+
+    options = make_read_options(**reading, text=text_column)
+    with output.progress() as progress:
+        clients, fingerprint = embed_clients(source, encoder, options, cache, progress)
+    write_clients(out, clients)
+    _show(output, clients, f"{out}: {len(clients)} clients, {clients[0].n_features} features")
+    output.note(f"encoder {encoder}, fingerprint {fingerprint[:16]}")

@@ -1,0 +1,155 @@
+"""`securefl train`: clients' files in, a run folder out."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.data import make_read_options, read_options
+from cli.output import Output, human_bytes, output_options
+
+if TYPE_CHECKING:
+    from secure_fl.manifest import Manifest
+
+BOUND_DELTA = 0.05
+"""The bounds that are printed hold with probability 1 minus this."""
+
+
+@click.command()
+@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder.")
+@click.option("--classes", help="Class names, separated by commas; default: those in the files.")
+@click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
+@click.option("--encoder", default="none", show_default=True, help="What made the features.")
+@click.option("--batch-size", default=100, show_default=True, help="Records one machine models.")
+@click.option("--batching", type=click.Choice(["order", "clusters"]), default="order")
+@click.option(
+    "--measure",
+    type=click.Choice(["folding", "product", "minimum", "maximum", "cosine", "euclidean"]),
+    default="folding",
+    show_default=True,
+)
+@click.option("--bits", default=8, show_default=True, help="Of the integer codes, 4 to 16.")
+@click.option(
+    "--range",
+    "code_range",
+    type=(float, float),
+    default=(0.0, 1.0),
+    show_default=True,
+    help="Measures that the codes span; public, never taken from private records.",
+)
+@click.option("--rule", type=click.Choice(["tournament", "paper"]), default="tournament")
+@click.option("--seed", default=0, show_default=True, help="Of the batches when clusters.")
+@read_options
+@output_options
+def train(
+    output: Output,
+    source: Path,
+    out: Path,
+    classes: str | None,
+    scale: float,
+    encoder: str,
+    batch_size: int,
+    batching: str,
+    measure: str,
+    bits: int,
+    code_range: tuple[float, float],
+    rule: str,
+    seed: int,
+    **reading: Any,
+) -> None:
+    """Train a head for every client file in the folder SOURCE and write the run folder.
+
+    One pass, no rounds. A head stays with its client: it holds the client's records.
+    """
+    from secure_fl.data import ClassList, read_clients
+    from secure_fl.manifest import make_manifest
+    from secure_fl.run import create_run
+    from secure_fl.training import train_heads
+
+    known = ClassList(tuple(classes.split(","))) if classes else None
+    with output.progress() as progress:
+        clients = read_clients(
+            source,
+            make_read_options(**reading),
+            classes=known,
+            progress=lambda i, n: progress("reading", i, n),
+        )
+        manifest = make_manifest(
+            classes=clients[0].classes,
+            clients=tuple(client.name for client in clients),
+            n_features=clients[0].n_features,
+            features=clients[0].features,
+            scale=scale,
+            encoder=encoder,
+            batch_size=batch_size,
+            batching=batching,
+            measure=measure,
+            bits=bits,
+            low=code_range[0],
+            high=code_range[1],
+            rule=rule,
+        )
+        scaled = [(each.name, each.X * each.X.dtype.type(scale), each.y) for each in clients]
+        heads = train_heads(scaled, manifest, seed=seed, progress=progress)
+        sizes = create_run(out, heads, manifest)
+    machines = {head.client: head.bank.n_machines for head in heads}
+    counts: Counter[str] = Counter()
+    for client in clients:
+        counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
+    _show(output, out, manifest, machines, sizes, counts)
+
+
+def _show(
+    output: Output,
+    out: Path,
+    manifest: "Manifest",
+    machines: dict[str, int],
+    sizes: dict[str, int],
+    counts: dict[str, int],
+) -> None:
+    import attrs
+
+    from secure_fl.federation_bounds import class_bounds
+
+    bounds = class_bounds(counts, BOUND_DELTA)
+    data = {
+        "run": str(out),
+        "federation": manifest.fingerprint,
+        "clients": {
+            name: {"machines": machines[name], "head_bytes": sizes[name]} for name in machines
+        },
+        "bounds_delta": BOUND_DELTA,
+        "bounds": [
+            {
+                **{field: getattr(bound, field) for field in ("label", "records")},
+                # A class without records has an infinite bound, which JSON cannot hold.
+                **{
+                    field: min(getattr(bound, field), 1e308)
+                    for field in ("prediction", "hypothesis", "approximation")
+                },
+                "verdict": bound.verdict,
+            }
+            for bound in bounds
+        ],
+        "privacy": manifest.unit,
+        "manifest": attrs.asdict(manifest),
+    }
+    rows = [[name, machines[name], human_bytes(sizes[name])] for name in machines]
+    output.table(data, f"{out}: {len(machines)} heads", ["client", "machines", "head"], rows)
+    if output.as_json or output.quiet:
+        return
+    total = sum(counts.values())
+    click.echo(
+        f"Error bounds for N = {total:,} records, with probability {1 - BOUND_DELTA:g}"
+        " (theorems 3, 6, 7; if labels follow from features and the rule is right on every record):"
+    )
+    for bound in bounds[:10]:
+        click.echo(
+            f"  class {bound.label}, N_c = {bound.records:,}: {bound.prediction:.3g},"
+            f" {bound.hypothesis:.3g}, {bound.approximation:.3g} ({bound.verdict})"
+        )
+    if len(bounds) > 10:
+        click.echo(f"  ... {len(bounds) - 10} more classes, --json shows them all")
+    click.echo("Privacy: no guarantee; each head holds its client's records and must stay with it.")
