@@ -1,0 +1,115 @@
+"""Features of texts already encoded, on disk, keyed by the text's content and the model.
+
+A cache folder holds one folder a model and in it any number of shards. A shard is a safetensors
+file with `keys` (n, 32), the SHA-256 of each text, and `features` (n, d), and a digest of both in
+its header. Shards are never changed: new texts make a new shard, so an interrupted run keeps what
+it finished and two processes may share a cache. The features reveal the texts: keep the folder
+where the texts may be kept.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl._files import write_bytes
+
+_FORMAT = "1"
+
+
+class CacheWarning(UserWarning):
+    """A cache entry was damaged and is encoded again."""
+
+
+def text_key(text: str) -> bytes:
+    """SHA-256 of the text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode("utf-8")).digest()
+
+
+class EmbeddingCache:
+    """One model's part of a cache folder.
+
+    Args:
+        folder: the cache; made where absent.
+        model: hex digest that stands for the model and all that its features depend on.
+    """
+
+    def __init__(self, folder: Path, model: str) -> None:
+        self._folder = folder / model[:32]
+        self._model = model
+
+    def load(self, keys: Collection[bytes]) -> dict[bytes, NDArray[np.float32]]:
+        """Features of those keys that the cache has, each of shape (d,).
+
+        A damaged shard is reported by a `CacheWarning` that names it, removed, and its texts
+        count as absent.
+        """
+        wanted = set(keys)
+        found: dict[bytes, NDArray[np.float32]] = {}
+        for path in sorted(self._folder.glob("*.safetensors")):
+            shard = self._read(path)
+            if shard is None:
+                continue
+            stored, features = shard
+            for i, key in enumerate(stored):
+                if key in wanted:
+                    found[key] = features[i]
+        return found
+
+    def store(self, keys: Sequence[bytes], features: NDArray[np.float32]) -> None:
+        """Adds a shard: complete or not at all.
+
+        Args:
+            keys: n digests of 32 bytes.
+            features: shape (n, d), float32.
+        """
+        from safetensors.numpy import save
+
+        packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
+        features = np.ascontiguousarray(features)
+        header = {
+            "format": _FORMAT,
+            "model": self._model,
+            "digest": _digest(packed, features),
+        }
+        content: bytes = save({"keys": packed, "features": features}, metadata=header)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = hashlib.sha256(packed.tobytes()).hexdigest()[:32]
+        write_bytes(self._folder / f"{name}.safetensors", content)
+
+    def _read(self, path: Path) -> tuple[list[bytes], NDArray[np.float32]] | None:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header: dict[str, str] = file.metadata() or {}
+                keys: NDArray[Any] = file.get_tensor("keys")
+                features: NDArray[Any] = file.get_tensor("features")
+            sound = (
+                header.get("format") == _FORMAT
+                and header.get("model") == self._model
+                and header.get("digest") == _digest(keys, features)
+            )
+        except (SafetensorError, OSError, ValueError):
+            sound = False
+        if not sound:
+            warnings.warn(
+                f"{path}: damaged cache entry; removed, its texts are encoded again",
+                CacheWarning,
+                stacklevel=4,
+            )
+            path.unlink(missing_ok=True)
+            return None
+        return [row.tobytes() for row in keys], features
+
+
+def _digest(keys: NDArray[Any], features: NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in (keys, features):
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
