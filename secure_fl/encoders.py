@@ -226,7 +226,7 @@ class SentenceEncoder:
                 " pip install 'securefl[text]'"
             ) from None
         # Its bar would run into the caller's own progress.
-        logging.disable_progress_bar()
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped in transformers
         try:
             network = SentenceTransformer(
                 str(folder),
