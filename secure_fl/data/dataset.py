@@ -22,7 +22,7 @@ class Records:
     Attributes:
         name: the client.
         source: the file, as given.
-        labels: text, shape (n,).
+        labels: n labels as text.
         X: features, (n, d), float32 or float64, or scipy CSR; None where `texts` is to be encoded.
         texts: one text a record, or None.
         features: d column names, or None where the file has none.
@@ -33,7 +33,7 @@ class Records:
 
     name: str
     source: str
-    labels: NDArray[np.str_]
+    labels: tuple[str, ...]
     X: Features = None
     texts: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
@@ -159,7 +159,7 @@ def assemble(
                 f'client "{client.name}": no records in {client.source}; add some or remove'
                 " the file"
             )
-    known = classes or ClassList.union(client.labels.tolist() for client in records)
+    known = classes or ClassList.union(client.labels for client in records)
     if len(known) < 2:
         raise LabelError(
             f"all {sum(map(len, records))} records of the federation ({records[0].source}) have the"

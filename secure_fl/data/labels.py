@@ -63,7 +63,7 @@ class ClassList:
         return cls(tuple(sorted(names)))
 
     def codes(
-        self, labels: Sequence[str] | NDArray[np.str_], *, client: str, where: Callable[[int], str]
+        self, labels: Sequence[str], *, client: str, where: Callable[[int], str]
     ) -> NDArray[np.int64]:
         """Codes of one client's labels.
 
@@ -81,9 +81,8 @@ class ClassList:
             LabelError: a label that is not in the list; names the client, the place, the label
                 and the classes.
         """
-        values, inverse = np.unique(np.asarray(labels, dtype=np.str_), return_inverse=True)
-        codes = np.array([self._code(str(value)) for value in values], dtype=np.int64)
-        result: NDArray[np.int64] = codes[inverse.reshape(-1)] if len(labels) else codes
+        code = {label: self._code(label) for label in set(labels)}
+        result = np.array([code[label] for label in labels], dtype=np.int64)
         unknown = np.flatnonzero(result < 0)
         if unknown.size:
             first = int(unknown[0])

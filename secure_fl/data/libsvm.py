@@ -68,7 +68,7 @@ def read_libsvm(
     records = Records(
         client,
         str(path),
-        np.array(texts, dtype=np.str_),
+        tuple(texts),
         X,
         lines=np.array(lines, dtype=np.int64),
         open_width=n_features is None,

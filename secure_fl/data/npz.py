@@ -58,7 +58,7 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
     records = Records(
         client,
         str(path),
-        np.array(labels, dtype=np.str_),
+        tuple(labels),
         X,
         features=_names(arrays.get("features"), X.shape[1], "features", path),
         groups=_names(arrays.get("groups"), n, "groups", path, unique=False),

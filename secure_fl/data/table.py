@@ -95,7 +95,7 @@ def read_csv(
     records = Records(
         client,
         str(path),
-        np.array(labels, dtype=np.str_),
+        tuple(labels),
         X,
         texts,
         features,
