@@ -110,17 +110,21 @@ class ClassList:
         return shown if more <= 0 else f"{shown} and {more} more"
 
 
-def label_text(values: NDArray[Any], *, client: str, where: Callable[[int], str]) -> list[str]:
+def label_text(
+    values: NDArray[Any] | list[str], *, client: str, where: Callable[[int], str]
+) -> list[str]:
     """Labels of any type as text: 3 and 3.0 become "3", text loses outer blanks.
 
     Args:
-        values: integers, whole floats, booleans, text or UTF-8 bytes, shape (n,).
+        values: integers, whole floats, booleans, text or UTF-8 bytes, shape (n,); or n texts.
         client: the client's name, for the error.
         where: tells a record's place from its index, for the error.
 
     Raises:
         LabelError: a label is not a whole number, is empty, or is of another type.
     """
+    if isinstance(values, list):
+        return _stripped(values, client, where)
     kind = values.dtype.kind
     if kind in "iu":
         return [str(value) for value in values.tolist()]

@@ -4,7 +4,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -51,10 +51,7 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
         )
     n = X.shape[0]
 
-    def where(row: int) -> str:
-        return f"row {row} of {path}"
-
-    labels = _labels(y, arrays.get("classes"), client, where)
+    labels = _labels(y, arrays.get("classes"), client, path)
     records = Records(
         client,
         str(path),
@@ -183,15 +180,16 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     raise ValueError(f"array format {version}")
 
 
-def _labels(
-    y: NDArray[Any], classes: NDArray[Any] | None, client: str, where: Callable[[int], str]
-) -> list[str]:
+def _labels(y: NDArray[Any], classes: NDArray[Any] | None, client: str, path: Path) -> list[str]:
+    def where(row: int) -> str:
+        return f"row {row} of {path}"
+
     if classes is None:
         return label_text(y, client=client, where=where)
-    names = label_text(classes, client=client, where=lambda i: f"classes[{i}], {where(0)}")
+    names = label_text(classes, client=client, where=lambda i: f"classes[{i}] of {path}")
     if y.dtype.kind not in "iu":
         raise LabelError(
-            f'client "{client}": y is of type {y.dtype} beside classes in {where(0)}; store codes'
+            f'client "{client}": y is of type {y.dtype} beside classes in {path}; store codes'
         )
     wrong = np.flatnonzero((y < 0) | (y >= len(names)))
     if wrong.size:

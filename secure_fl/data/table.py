@@ -1,7 +1,6 @@
 """Client files in CSV with a header: a label column, and numbers or one text column."""
 
 import csv
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -78,7 +77,7 @@ def read_csv(
     def where(row: int) -> str:
         return f"line {lines[row]} of {path}"
 
-    labels = label_text(_column(rows, place[columns.label]), client=client, where=where)
+    labels = label_text([row[place[columns.label]] for row in rows], client=client, where=where)
     groups = None
     if columns.group is not None:
         groups = tuple(row[place[columns.group]].strip() for row in rows)
@@ -164,10 +163,6 @@ def _places(path: Path, header: Sequence[str], columns: Columns) -> dict[str, in
     return place
 
 
-def _column(rows: list[list[str]], i: int) -> NDArray[np.str_]:
-    return np.array([row[i] for row in rows], dtype=np.str_)
-
-
 def _numbers(
     rows: list[list[str]],
     kept: list[int],
@@ -178,10 +173,13 @@ def _numbers(
 ) -> NDArray[np.float64]:
     if not rows:
         return np.empty((0, len(kept)), dtype=np.float64)
-    try:
-        return np.array([[row[i] for i in kept] for row in rows], dtype=np.float64)
-    except ValueError:
-        pass
+    cells = [[row[i] for i in kept] for row in rows]
+    # Python takes 1_000 for a number; in a file it is more likely an identifier.
+    if not any("_" in "".join(row) for row in cells):
+        try:
+            return np.array(cells, dtype=np.float64)
+        except ValueError:
+            pass
     for row, line in zip(rows, lines, strict=True):
         for i, column in zip(kept, features, strict=True):
             if _not_a_number(row[i]):
@@ -195,6 +193,7 @@ def _numbers(
 
 def _not_a_number(text: str) -> bool:
     try:
-        return not isinstance(math.fabs(float(text)), float)
+        float(text)
     except ValueError:
         return True
+    return "_" in text
