@@ -1,0 +1,93 @@
+"""The public parameters of an encrypted rule, from which each side compiles its own circuit."""
+
+import hashlib
+import json
+from typing import Any
+
+import attrs
+
+from .code import MAX_BITS, Packing
+from .errors import InputError
+
+FAILURE_EXPONENTS = (40, 64, 128)
+RULES = ("tournament",)
+
+
+@attrs.frozen(kw_only=True)
+class RuleParameters:
+    """What querier, contributors and evaluator must agree on.
+
+    Attributes:
+        contributors: Q, 1 to 256.
+        classes: C, 2 to 65,536.
+        bits: p of the codes, 4 to 16.
+        block: queries of one run of the circuit; more are split into runs, the last one padded.
+        failure_exponent: a decision is wrong by noise with probability at most 2^-this.
+        rule: "tournament".
+    """
+
+    contributors: int
+    classes: int
+    bits: int
+    block: int = 4
+    failure_exponent: int = 128
+    rule: str = "tournament"
+
+    def __attrs_post_init__(self) -> None:
+        checks = {
+            "contributors": 1 <= self.contributors <= 256,
+            "classes": 2 <= self.classes <= 2**16,
+            "bits": 4 <= self.bits <= MAX_BITS,
+            "block": 1 <= self.block <= 256,
+            "failure exponent": self.failure_exponent in FAILURE_EXPONENTS,
+            "rule": self.rule in RULES,
+        }
+        for name, fine in checks.items():
+            if not fine:
+                value = getattr(self, name.replace(" ", "_"))
+                raise InputError(f"rule parameters: {name} {value!r} is not offered")
+
+    @property
+    def packing(self) -> Packing:
+        """How a contributor's codes become digits."""
+        return Packing(self.bits, self.classes)
+
+    @property
+    def lookups(self) -> int:
+        """Table look-ups of one decision, over which the failure probability is split."""
+        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits)
+
+    def fingerprint(self) -> str:
+        """Digest of all parameters, 64 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """The parameters as JSON types."""
+        return attrs.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: object, *, source: str) -> "RuleParameters":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            InputError: other members, types or ranges; names the source.
+        """
+        names = {field.name for field in attrs.fields(cls)}
+        if not isinstance(value, dict) or set(value) != names:
+            raise InputError(f"{source}: rule parameters are missing or unknown; make it again")
+        kinds = {name: str if name == "rule" else int for name in names}
+        for name, kind in kinds.items():
+            if type(value[name]) is not kind:
+                raise InputError(f"{source}: rule parameter {name} is not of type {kind.__name__}")
+        return cls(**value)
+
+
+def lookups_of_minimum(digits: int) -> int:
+    """Table look-ups of one minimum of two integers of so many base-4 digits."""
+    combining, signs = 0, digits
+    while True:
+        groups = -(-signs // 3)
+        combining += groups
+        if groups == 1:
+            return digits + combining + digits
+        signs = groups
