@@ -235,7 +235,9 @@ class SentenceEncoder:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-        except (OSError, ValueError, KeyError) as error:
+        except Exception as error:
+            # A damaged model raises whatever the part that met it raises: OSError, ValueError,
+            # KeyError, RuntimeError, SafetensorError and others.
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise FormatError(f"{folder}: not a usable model: {reason[0]}") from error
         if self.max_tokens is not None:

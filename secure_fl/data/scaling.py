@@ -62,10 +62,10 @@ class FixedScaling:
             FeatureError: the bounds are for another d, the features are sparse and there are
                 bounds, or a scaled value overflows.
         """
-        if self.lower is None or self.upper is None:
-            scaled = X * X.dtype.type(self.factor)
-        else:
-            scaled = self._bounded(X)
+        # An overflow is refused below, in words.
+        with np.errstate(over="ignore"):
+            bounded = self.lower is not None
+            scaled = self._bounded(X) if bounded else X * X.dtype.type(self.factor)
         values = scaled if isinstance(scaled, np.ndarray) else scaled.data
         if not np.isfinite(values).all():
             raise FeatureError(
@@ -104,15 +104,18 @@ class FixedScaling:
             source: the file, for errors.
 
         Raises:
-            FormatError: other keys or types; names the file.
-            FeatureError: a constant is out of its range.
+            FormatError: other keys or types, or a constant out of its range; names the file.
         """
         if not isinstance(value, Mapping) or set(value) != _KEYS:
             raise FormatError(
                 f"{source}: scaling is not {{factor, lower, upper}}; restore the file"
             )
         factor = _real(value["factor"], source)
-        return cls(factor, _reals(value["lower"], source), _reals(value["upper"], source))
+        lower, upper = _reals(value["lower"], source), _reals(value["upper"], source)
+        try:
+            return cls(factor, lower, upper)
+        except FeatureError as error:
+            raise FormatError(f"{source}: {error}") from None
 
 
 def _real(value: Any, source: str) -> float:
