@@ -11,8 +11,19 @@ __all__ = [
 ]
 
 
+_LONGEST = 1000
+"""Characters of a message; a label or a name from a hostile file may be of any length."""
+
+
 class InputError(ValueError):
-    """Something given cannot be used; the command line prints it and exits with 2."""
+    """Something given cannot be used; the command line prints it and exits with 2.
+
+    The message is one line of printable characters, whatever was quoted in it: a label or a
+    column's name from a hostile file may hold line ends or terminal escapes.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_one_line(message))
 
 
 class FormatError(InputError):
@@ -37,3 +48,14 @@ class PartitionError(InputError):
 
 class MissingExtraError(InputError):
     """An optional dependency is not installed; the message names the extra."""
+
+
+def _one_line(message: str) -> str:
+    if len(message) > _LONGEST:
+        # The end says what to do.
+        message = f"{message[: _LONGEST - 300]} ... {message[-290:]}"
+    if message.isprintable():
+        return message
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in message
+    )
