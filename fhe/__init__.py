@@ -1,1 +1,50 @@
-"""Encrypted minimum, equality and the global rule on integer codes, in three roles."""
+"""Encrypted minimum, equality and the global rule on integer codes, in three roles.
+
+Easy layer: `generate_keys`, `contribute`, `evaluate`, `read_answer`; `simulate` and
+`plain` give the same answers without encryption.
+"""
+
+from .code import CodeRange, Packing, encode_measures, range_from_public_measures
+from .contributor import contribute
+from .errors import AnswerError, ContributionError, FormatError, InputError, SecretError
+from .evaluator import evaluate
+from .keys import (
+    EvaluationKeys,
+    SecretKeys,
+    generate_keys,
+    load_evaluation_keys,
+    load_secret_keys,
+    save_evaluation_keys,
+    save_secret_keys,
+)
+from .messages import Answer, Contribution
+from .parameters import RuleParameters
+from .querier import read_answer
+from .simulation import plain, simulate
+
+__all__ = [
+    "Answer",
+    "AnswerError",
+    "CodeRange",
+    "Contribution",
+    "ContributionError",
+    "EvaluationKeys",
+    "FormatError",
+    "InputError",
+    "Packing",
+    "RuleParameters",
+    "SecretError",
+    "SecretKeys",
+    "contribute",
+    "encode_measures",
+    "evaluate",
+    "generate_keys",
+    "load_evaluation_keys",
+    "load_secret_keys",
+    "plain",
+    "range_from_public_measures",
+    "read_answer",
+    "save_evaluation_keys",
+    "save_secret_keys",
+    "simulate",
+]

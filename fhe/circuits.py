@@ -143,6 +143,7 @@ def compile_rule(parameters: RuleParameters) -> Any:
         compress_evaluation_keys=True,
         compress_input_ciphertexts=True,
         fhe_simulation=True,
+        dump_artifacts_on_unexpected_failures=False,
     )
     compiler = fhe.Compiler(
         _named(tournament(parameters), names), dict.fromkeys(names, "encrypted")

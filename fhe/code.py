@@ -6,6 +6,7 @@ class wins a tie.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from .errors import InputError
 MIN_BITS, MAX_BITS = 3, 16
 BASE = 4
 
-Floats = NDArray[np.floating]
+Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
 

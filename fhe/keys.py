@@ -1,0 +1,159 @@
+"""Keys of one encrypted rule: who makes them, and the files they live in."""
+
+import hashlib
+import json
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .circuits import compile_rule
+from .envelope import PRIVATE, read_envelope, write_envelope
+from .errors import FormatError, SecretError
+from .parameters import RuleParameters
+from .seal import seal, unseal
+
+SECRET_KIND = "fhe secret key"
+EVALUATION_KIND = "fhe evaluation key"
+SECRET_FILE = "secret.key"
+EVALUATION_FILE = "evaluation.key"
+
+
+@dataclass(frozen=True)
+class EvaluationKeys:
+    """What the evaluator holds; it computes on ciphertexts and opens none.
+
+    Attributes:
+        parameters: of the rule.
+        content: the library's bytes.
+    """
+
+    parameters: RuleParameters
+    content: bytes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Ties ciphertexts to these keys, 64 hexadecimal digits."""
+        digest = hashlib.sha256(self.parameters.fingerprint().encode())
+        digest.update(self.content)
+        return digest.hexdigest()
+
+    @cached_property
+    def library_keys(self) -> Any:
+        """The library's object.
+
+        Raises:
+            FormatError: the bytes are not evaluation keys.
+        """
+        from concrete import fhe
+
+        try:
+            return fhe.EvaluationKeys.deserialize(self.content)
+        except RuntimeError as error:
+            raise FormatError("evaluation keys: the library cannot read them") from error
+
+
+@dataclass(frozen=True, repr=False)
+class SecretKeys:
+    """The querier's keys. Whoever holds them reads every contribution and every answer.
+
+    The library encrypts with the secret key, so contributors need it too as long as there is no
+    public key; the documentation says what follows from that.
+
+    Attributes:
+        parameters: of the rule.
+        client: the library's client with its keys.
+        evaluation: the keys to hand to the evaluator.
+    """
+
+    parameters: RuleParameters
+    client: Any
+    evaluation: EvaluationKeys
+
+    def __repr__(self) -> str:
+        return f"SecretKeys({self.parameters}, {self.evaluation.fingerprint[:16]})"
+
+
+def generate_keys(parameters: RuleParameters) -> SecretKeys:
+    """Fresh keys, from the operating system's randomness; takes seconds.
+
+    Raises:
+        LibraryError: the compiler finds no secure parameters.
+    """
+    client = _client(parameters)
+    # The library's own default seeds come from its generator; these come from the system's.
+    client.keys.generate(
+        force=True,
+        secret_seed=secrets.randbits(128),
+        encryption_seed=secrets.randbits(128),
+    )
+    return _with_evaluation(parameters, client)
+
+
+def save_secret_keys(folder: Path, keys: SecretKeys, passphrase: str) -> int:
+    """Writes `secret.key`, sealed, mode 0600; returns its bytes."""
+    header = _header(keys.evaluation)
+    sealing, sealed = seal(keys.client.keys.serialize(), passphrase, _context(header))
+    path = folder / SECRET_FILE
+    return write_envelope(path, SECRET_KIND, {**header, "seal": sealing}, sealed, mode=PRIVATE)
+
+
+def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
+    """Opens `secret.key`.
+
+    Raises:
+        SecretError: wrong passphrase or a changed file.
+        FormatError: not such a file.
+    """
+    path = folder / SECRET_FILE
+    envelope = read_envelope(path, SECRET_KIND)
+    header = dict(envelope.header)
+    sealing = header.pop("seal", None)
+    content = unseal(envelope.payload, sealing, passphrase, _context(header))
+    parameters = RuleParameters.from_json(header.get("parameters"), source=str(path))
+    client = _client(parameters)
+    client.keys.load_from_bytes(content)
+    keys = _with_evaluation(parameters, client)
+    if keys.evaluation.fingerprint != header.get("key"):
+        raise SecretError
+    return keys
+
+
+def save_evaluation_keys(folder: Path, keys: EvaluationKeys) -> int:
+    """Writes `evaluation.key`; returns its bytes."""
+    return write_envelope(folder / EVALUATION_FILE, EVALUATION_KIND, _header(keys), keys.content)
+
+
+def load_evaluation_keys(folder: Path) -> EvaluationKeys:
+    """Reads `evaluation.key`.
+
+    Raises:
+        FormatError: not such a file, or one whose fingerprint does not fit its content.
+    """
+    path = folder / EVALUATION_FILE
+    envelope = read_envelope(path, EVALUATION_KIND)
+    parameters = RuleParameters.from_json(envelope.header.get("parameters"), source=str(path))
+    keys = EvaluationKeys(parameters, envelope.payload)
+    if envelope.header.get("key") != keys.fingerprint:
+        raise FormatError(f"{path}: its fingerprint does not fit its keys; get it again")
+    return keys
+
+
+def _client(parameters: RuleParameters) -> Any:
+    from concrete import fhe
+
+    return fhe.Client(compile_rule(parameters).client.specs)
+
+
+def _with_evaluation(parameters: RuleParameters, client: Any) -> SecretKeys:
+    content = client.evaluation_keys.serialize()
+    return SecretKeys(parameters, client, EvaluationKeys(parameters, content))
+
+
+def _header(keys: EvaluationKeys) -> dict[str, Any]:
+    return {"parameters": keys.parameters.to_json(), "key": keys.fingerprint}
+
+
+def _context(header: dict[str, Any]) -> bytes:
+    return json.dumps(header, sort_keys=True).encode()
