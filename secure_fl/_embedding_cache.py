@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl._files import write_bytes
+from fhe.envelope import PRIVATE, write_atomic
 
 _FORMAT = "1"
 
@@ -79,7 +79,7 @@ class EmbeddingCache:
         content: bytes = save({"keys": packed, "features": features}, metadata=header)
         self._folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(packed.tobytes()).hexdigest()[:32]
-        write_bytes(self._folder / f"{name}.safetensors", content)
+        write_atomic(self._folder / f"{name}.safetensors", content, mode=PRIVATE)
 
     def _read(self, path: Path) -> tuple[list[bytes], NDArray[np.float32]] | None:
         from safetensors import SafetensorError, safe_open

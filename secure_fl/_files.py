@@ -1,4 +1,4 @@
-"""Writing that leaves nothing half-written: write aside, fsync, rename."""
+"""Folders that appear whole or not at all. For single files see `fhe.envelope.write_atomic`."""
 
 import contextlib
 import os
@@ -6,31 +6,9 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from secure_fl.errors import InputError
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Writes a file so that a reader sees all of it or none.
-
-    Args:
-        path: replaced if it exists; its folder must exist.
-        content: the whole file.
-
-    Raises:
-        OSError: the folder is absent, full or not writable.
-    """
-    aside = _aside(path)
-    try:
-        with aside.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
@@ -59,6 +37,23 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def private_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file that its owner alone may read, on the disk when the block ends.
+
+    Args:
+        path: must not exist; meant for a folder that `new_folder` yields.
+
+    Raises:
+        OSError: the file exists, or the folder is absent, full or not writable.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _aside(path: Path) -> Path:

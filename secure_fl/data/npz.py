@@ -1,6 +1,5 @@
 """Client files in NumPy's archive format: arrays X and y, without pickle and with size caps."""
 
-import os
 import struct
 import zipfile
 import zlib
@@ -12,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl._files import new_folder
+from secure_fl._files import new_folder, private_file
 from secure_fl.data._streams import MAX_BYTES, unreadable
 from secure_fl.data.dataset import Dataset, Records, as_float, check_name, require_finite
 from secure_fl.data.labels import label_text
@@ -67,7 +66,7 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
 def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path, ...]:
     """Writes one `NAME.npz` a client; the folder appears complete or not at all.
 
-    The same data sets give the same bytes.
+    The same data sets give the same bytes. The files are readable by their owner only.
 
     Args:
         folder: absent or empty; parents are made.
@@ -107,10 +106,8 @@ def _write(path: Path, data: Dataset) -> None:
         arrays["features"] = np.array(data.features, dtype=np.str_)
     if data.groups is not None:
         arrays["groups"] = np.array(data.groups, dtype=np.str_)
-    with path.open("xb") as file:
+    with private_file(path) as file:
         np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,9 @@ from secure_fl.errors import FeatureError, FormatError
 
 _MAX_FIELD = 2**27
 """Characters of one field: a long document, not a file with a missing quote."""
+
+_BLOCK = 4096
+"""Rows of numbers converted at a time."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ def read_csv(
         Records with features as float64 and their names, or with texts.
 
     Raises:
-        FormatError: no header, a named column absent or twice, a line with another number of
+        FormatError: no such delimiter, no header, a named column absent or twice, a line with another number of
             fields, not UTF-8, or over the cap.
         FeatureError: a feature is empty, not a number, or not finite; names column and line.
         LabelError: an empty label.
@@ -71,36 +75,11 @@ def read_csv(
     path = Path(path)
     columns = columns or Columns()
     client = check_name(name or stem(path), str(path))
-    header, rows, lines = _rows(path, delimiter, max_bytes)
-    place = _places(path, header, columns)
-
-    def where(row: int) -> str:
-        return f"line {lines[row]} of {path}"
-
-    labels = label_text([row[place[columns.label]] for row in rows], client=client, where=where)
-    groups = None
-    if columns.group is not None:
-        groups = tuple(row[place[columns.group]].strip() for row in rows)
-    used = {place[column] for column in columns.named()}
-    texts = X = features = None
-    if columns.text is not None:
-        texts = tuple(row[place[columns.text]] for row in rows)
-    else:
-        kept = [i for i in range(len(header)) if i not in used]
-        features = tuple(header[i] for i in kept)
-        if not kept:
-            raise FormatError(f"{path}: no feature columns beside {', '.join(columns.named())}")
-        X = _numbers(rows, kept, features, client, path, lines)
-    records = Records(
-        client,
-        str(path),
-        tuple(labels),
-        X,
-        texts,
-        features,
-        groups,
-        np.array(lines, dtype=np.int64),
-    )
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise FormatError(f"{path}: delimiter {delimiter!r}; give one character, e.g. ','")
+    table = _Table(client, path, columns)
+    _fill(table, read_text(path, max_bytes), delimiter)
+    records = table.records()
     require_finite(records)
     return records
 
@@ -113,36 +92,118 @@ def stem(path: Path) -> str:
     return Path(name).stem
 
 
-def _rows(
-    path: Path, delimiter: str, max_bytes: int
-) -> tuple[list[str], list[list[str]], list[int]]:
-    """Header, the non-blank rows, and the line on which each row ends."""
-    text = read_text(path, max_bytes)
+def _fill(table: "_Table", text: str, delimiter: str) -> None:
+    """Reads the header and hands the table its rows, a block at a time."""
+    # Documents may be longer than the module's own limit.
     limit = csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
     try:
-        header = [column.strip() for column in next(reader, [])]
-        if not any(header):
-            raise FormatError(f"{path}: no header line; name the columns in the first line")
+        table.start([column.strip() for column in next(reader, [])])
         for row in reader:
-            if not row:
-                continue
-            if len(row) != len(header):
-                raise FormatError(
-                    f"{path}: line {reader.line_num} has {len(row)} fields, the header"
-                    f" {len(header)}; quote fields that hold {delimiter!r}"
-                )
-            rows.append(row)
-            lines.append(reader.line_num)
+            if row:
+                table.add(row, reader.line_num, delimiter)
     except csv.Error as error:
         raise FormatError(
-            f"{path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
+            f"{table.path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
         ) from None
     finally:
         csv.field_size_limit(limit)
-    return header, rows, lines
+
+
+class _Table:
+    """The columns of one file as they fill.
+
+    Numbers are converted a block at a time: as text they take ten times their size.
+    """
+
+    def __init__(self, client: str, path: Path, columns: Columns) -> None:
+        self.path = path
+        self._client = client
+        self._columns = columns
+        self._lines: list[int] = []
+        self._labels: list[str] = []
+        self._groups: list[str] = []
+        self._texts: list[str] = []
+        self._cells: list[list[str]] = []
+        self._blocks: list[NDArray[np.float64]] = []
+
+    def start(self, header: list[str]) -> None:
+        """Finds the columns."""
+        if not any(header):
+            raise FormatError(f"{self.path}: no header line; name the columns in the first line")
+        columns = self._columns
+        self._width = len(header)
+        self._place = _places(self.path, header, columns)
+        used = {self._place[column] for column in columns.named()}
+        numeric = columns.text is None
+        self._kept = [i for i in range(len(header)) if i not in used] if numeric else []
+        self._features = tuple(header[i] for i in self._kept)
+        if numeric and not self._kept:
+            named = ", ".join(columns.named())
+            raise FormatError(f"{self.path}: no feature columns beside {named}")
+
+    def add(self, row: list[str], line: int, delimiter: str) -> None:
+        """Takes one record."""
+        if len(row) != self._width:
+            raise FormatError(
+                f"{self.path}: line {line} has {len(row)} fields, the header {self._width}; quote"
+                f" fields that hold {delimiter!r}"
+            )
+        columns, place = self._columns, self._place
+        self._lines.append(line)
+        self._labels.append(row[place[columns.label]])
+        if columns.group is not None:
+            self._groups.append(row[place[columns.group]].strip())
+        if columns.text is not None:
+            self._texts.append(row[place[columns.text]])
+            return
+        self._cells.append([row[i] for i in self._kept])
+        if len(self._cells) == _BLOCK:
+            self._convert()
+
+    def records(self) -> Records:
+        """All that was added."""
+        self._convert()
+        numeric = self._columns.text is None
+        return Records(
+            self._client,
+            str(self.path),
+            tuple(label_text(self._labels, client=self._client, where=self._where)),
+            np.concatenate(self._blocks) if numeric else None,
+            None if numeric else tuple(self._texts),
+            self._features if numeric else None,
+            None if self._columns.group is None else tuple(self._groups),
+            np.array(self._lines, dtype=np.int64),
+        )
+
+    def _where(self, row: int) -> str:
+        return f"line {self._lines[row]} of {self.path}"
+
+    def _convert(self) -> None:
+        cells, self._cells = self._cells, []
+        if not cells:
+            self._blocks.append(np.empty((0, len(self._kept)), dtype=np.float64))
+            return
+        # Python takes 1_000 for a number; in a file it is more likely an identifier.
+        if not any("_" in "".join(row) for row in cells):
+            try:
+                self._blocks.append(np.array(cells, dtype=np.float64))
+                return
+            except ValueError:
+                pass
+        self._refuse(cells)
+
+    def _refuse(self, cells: list[list[str]]) -> NoReturn:
+        first = len(self._lines) - len(cells)
+        for row, line in zip(cells, self._lines[first:], strict=True):
+            for text, column in zip(row, self._features, strict=True):
+                if _not_a_number(text):
+                    found = f'"{text[:40]}"' if text.strip() else "empty"
+                    raise FeatureError(
+                        f'client "{self._client}": feature "{column}" in line {line} of'
+                        f" {self.path} is {found}, not a number; correct it, or ignore the column"
+                    )
+        raise FeatureError(f'client "{self._client}": features in {self.path} are not all numbers')
 
 
 def _places(path: Path, header: Sequence[str], columns: Columns) -> dict[str, int]:
@@ -161,34 +222,6 @@ def _places(path: Path, header: Sequence[str], columns: Columns) -> dict[str, in
                 " file has"
             )
     return place
-
-
-def _numbers(
-    rows: list[list[str]],
-    kept: list[int],
-    features: tuple[str, ...],
-    client: str,
-    path: Path,
-    lines: list[int],
-) -> NDArray[np.float64]:
-    if not rows:
-        return np.empty((0, len(kept)), dtype=np.float64)
-    cells = [[row[i] for i in kept] for row in rows]
-    # Python takes 1_000 for a number; in a file it is more likely an identifier.
-    if not any("_" in "".join(row) for row in cells):
-        try:
-            return np.array(cells, dtype=np.float64)
-        except ValueError:
-            pass
-    for row, line in zip(rows, lines, strict=True):
-        for i, column in zip(kept, features, strict=True):
-            if _not_a_number(row[i]):
-                found = f'"{row[i][:40]}"' if row[i].strip() else "empty"
-                raise FeatureError(
-                    f'client "{client}": feature "{column}" in line {line} of {path} is {found},'
-                    " not a number; correct it, or ignore the column"
-                )
-    raise FeatureError(f'client "{client}": features in {path} are not all numbers')
 
 
 def _not_a_number(text: str) -> bool:

@@ -191,9 +191,11 @@ def test_a_well_formed_entry_of_another_model_is_not_believed(encoder, tmp_path)
     assert np.allclose(features, cut.encode(TEXTS[:1]), atol=1e-6)
 
 
-def test_the_cache_leaves_no_half_written_file(encoder, tmp_path):
+def test_the_cache_holds_whole_files_for_its_owner_only(encoder, tmp_path):
     encoder.encode(TEXTS, cache=tmp_path)
-    assert all(path.suffix == ".safetensors" for path in tmp_path.rglob("*") if path.is_file())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.suffix for path in files] == [".safetensors"]
+    assert files[0].stat().st_mode & 0o777 == 0o600
 
 
 # ---------------------------------------------------------------------- manifest and fingerprint

@@ -114,6 +114,11 @@ def test_the_same_data_give_the_same_bytes(tmp_path):
     assert (tmp_path / "one/a.npz").read_bytes() == (tmp_path / "two/a.npz").read_bytes()
 
 
+def test_written_clients_are_for_their_owner_only(tmp_path):
+    (path,) = write_clients(tmp_path / "clients", [dataset()])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_folder_in_use_is_not_written_to(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError) as caught:

@@ -209,3 +209,23 @@ def test_many_rows_keep_their_order(tmp_path):
     records = read_csv(path)
     assert np.array_equal(records.X, values)
     assert records.labels == tuple(map(str, range(5000)))
+
+
+@pytest.mark.parametrize("bad", [4094, 4095, 4096, 4500])
+def test_the_line_of_a_fault_is_right_in_every_block(tmp_path, bad):
+    """Numbers are converted 4,096 rows at a time."""
+    lines = ["a,1"] * 5000
+    lines[bad] = "a,?"
+    path = write(tmp_path / "b.csv", "label,x\n" + "\n".join(lines))
+    assert refusal(path, FeatureError) == (
+        f'client "b": feature "x" in line {bad + 2} of {path} is "?", not a number; correct it, or'
+        " ignore the column"
+    )
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", '"'])
+def test_a_delimiter_is_one_character(tmp_path, delimiter):
+    path = write(tmp_path / "b.csv", "label,x\na,1\n")
+    assert refusal(path, delimiter=delimiter) == (
+        f"{path}: delimiter {delimiter!r}; give one character, e.g. ','".replace("\n", "\\n")
+    )
