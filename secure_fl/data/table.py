@@ -66,8 +66,8 @@ def read_csv(
         Records with features as float64 and their names, or with texts.
 
     Raises:
-        FormatError: no such delimiter, no header, a named column absent or twice, a line with another number of
-            fields, not UTF-8, or over the cap.
+        FormatError: no such delimiter, no header, a named column absent or twice, a line with
+            another number of fields, not UTF-8, or over the cap.
         FeatureError: a feature is empty, not a number, or not finite; names column and line.
         LabelError: an empty label.
         ClientError: the name cannot be a client's.
