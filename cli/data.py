@@ -158,12 +158,14 @@ def embed(
 ) -> None:
     """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
     from secure_fl.embedding import embed_clients
+    from secure_fl.encoders import SentenceEncoder
 
+    model = SentenceEncoder(encoder)
     from secure_fl.data import write_clients
 
     options = make_read_options(**reading, text=text_column)
     with output.progress() as progress:
-        clients, fingerprint = embed_clients(source, encoder, options, cache, progress)
+        clients = embed_clients(source, model, options, cache=cache, progress=progress)
     write_clients(out, clients)
     _show(output, clients, f"{out}: {len(clients)} clients, {clients[0].n_features} features")
-    output.note(f"encoder {encoder}, fingerprint {fingerprint[:16]}")
+    output.note(f"encoder {encoder}, fingerprint {model.fingerprint[:16]}")

@@ -10,11 +10,9 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "bench": "cli.bench:bench",
     "data": "cli.data:data",
     "decrypt": "cli.query:decrypt",
     "demo": "cli.demo:demo",
-    "dp": "cli.dp:dp",
     "encrypt": "cli.query:encrypt",
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",

@@ -64,6 +64,7 @@ def train(
     One pass, no rounds. A head stays with its client: it holds the client's records.
     """
     from secure_fl.data import ClassList, read_clients
+    from secure_fl.encoders import SentenceEncoder
     from secure_fl.manifest import make_manifest
     from secure_fl.run import create_run
     from secure_fl.training import train_heads
@@ -83,6 +84,7 @@ def train(
             features=clients[0].features,
             scale=scale,
             encoder=encoder,
+            encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
             batch_size=batch_size,
             batching=batching,
             measure=measure,

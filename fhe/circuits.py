@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import LibraryError
+from .library import concrete_fhe
 from .parameters import RuleParameters
 
 Traced = Any
@@ -37,7 +38,7 @@ def _difference_if_less(value: NDArray[Any]) -> NDArray[Any]:
 
 def _combine(signs: list[Traced]) -> Traced:
     """7 where the most significant non-zero sign is negative, else 0."""
-    from concrete import fhe
+    fhe = concrete_fhe()
 
     while True:
         last = len(signs) <= 3
@@ -58,7 +59,7 @@ def _combine(signs: list[Traced]) -> Traced:
 
 def minimum(a: Traced, b: Traced, keep: int) -> Traced:
     """The last `keep` digits of the smaller of a and b, both of shape (pairs, digits)."""
-    from concrete import fhe
+    fhe = concrete_fhe()
 
     digits = a.shape[1]
     difference = a - b
@@ -77,7 +78,7 @@ def tournament(parameters: RuleParameters) -> Callable[..., Traced]:
     block, packing = parameters.block, parameters.packing
 
     def rule(*contributions: Traced) -> Traced:
-        from concrete import fhe
+        fhe = concrete_fhe()
 
         players = len(contributions)
         if players == 1:
@@ -134,7 +135,7 @@ def compile_rule(parameters: RuleParameters) -> Any:
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
-    from concrete import fhe
+    fhe = concrete_fhe()
 
     names = [f"contributor_{i}" for i in range(parameters.contributors)]
     configuration = fhe.Configuration(

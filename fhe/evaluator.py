@@ -69,12 +69,12 @@ def checked(contributions: Sequence[Contribution], keys: EvaluationKeys) -> list
     by_position: dict[int, Contribution] = {}
     for each in contributions:
         _check_belongs(each, contributions[0], keys)
-        other = by_position.setdefault(each.contributor, each)
-        if other is not each:
+        if each.contributor in by_position:
             raise ContributionError(
                 f"contributor {each.name!r}: two contributions for position {each.contributor};"
                 " send one"
             )
+        by_position[each.contributor] = each
     expected = keys.parameters.contributors
     missing = [i for i in range(expected) if i not in by_position]
     if missing:

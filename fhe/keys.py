@@ -11,6 +11,7 @@ from typing import Any
 from .circuits import compile_rule
 from .envelope import PRIVATE, read_envelope, write_envelope
 from .errors import FormatError, SecretError
+from .library import concrete_fhe
 from .parameters import RuleParameters
 from .seal import seal, unseal
 
@@ -46,7 +47,7 @@ class EvaluationKeys:
         Raises:
             FormatError: the bytes are not evaluation keys.
         """
-        from concrete import fhe
+        fhe = concrete_fhe()
 
         try:
             return fhe.EvaluationKeys.deserialize(self.content)
@@ -141,7 +142,7 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
 
 
 def _client(parameters: RuleParameters) -> Any:
-    from concrete import fhe
+    fhe = concrete_fhe()
 
     return fhe.Client(compile_rule(parameters).client.specs)
 

@@ -9,6 +9,7 @@ import attrs
 
 from .envelope import pack, read_envelope, write_atomic
 from .errors import FormatError
+from .library import concrete_fhe
 from .parameters import RuleParameters
 
 _LENGTH = struct.Struct("<I")
@@ -133,7 +134,7 @@ def library_values(message: Message, *, who: str) -> Sequence[Any]:
     Raises:
         FormatError: bytes that are no ciphertext; names `who`.
     """
-    from concrete import fhe
+    fhe = concrete_fhe()
 
     values = []
     for block in message.blocks:

@@ -1,0 +1,130 @@
+"""`securefl keys`: the querier's keys."""
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.output import Output, human_bytes, output_options
+
+PASSPHRASE_VARIABLE = "SECUREFL_PASSPHRASE"
+
+
+def passphrase_option(function: Any) -> Any:
+    """--passphrase-file; without it the environment variable, then a prompt."""
+    return click.option(
+        "--passphrase-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"First line is the passphrase; default: ${PASSPHRASE_VARIABLE}, else a prompt.",
+    )(function)
+
+
+def get_passphrase(file: Path | None, *, confirm: bool = False) -> str:
+    """The passphrase; never printed.
+
+    Raises:
+        InputError: an empty one.
+    """
+    import os
+
+    from secure_fl.errors import InputError
+
+    if file is not None:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        found = lines[0] if lines else ""
+    else:
+        found = os.environ.get(PASSPHRASE_VARIABLE) or click.prompt(
+            "Passphrase of the secret key", hide_input=True, confirmation_prompt=confirm, err=True
+        )
+    if not found:
+        raise InputError(f"passphrase: empty in {file or PASSPHRASE_VARIABLE}; choose one")
+    return str(found)
+
+
+@click.group()
+def keys() -> None:
+    """Make, look at and try the keys of the encrypted rule."""
+
+
+@keys.command()
+@click.argument("run", type=click.Path(exists=True, path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option(
+    "--failure",
+    type=click.Choice(["40", "64", "128"]),
+    default="128",
+    show_default=True,
+    help="A decision is wrong by noise with probability at most 2^-this.",
+)
+@click.option("--block", default=4, show_default=True, help="Queries of one circuit run.")
+@passphrase_option
+@output_options
+def new(
+    output: Output, run: Path, out: Path, failure: str, block: int, passphrase_file: Path | None
+) -> None:
+    """Make the querier's keys for the federation in the folder RUN."""
+    import fhe
+    from secure_fl._files import new_folder
+    from secure_fl.inference import rule_parameters
+    from secure_fl.manifest import load_manifest
+
+    manifest = load_manifest(run)
+    parameters = rule_parameters(manifest, failure_exponent=int(failure), block=block)
+    passphrase = get_passphrase(passphrase_file, confirm=True)
+    with output.progress() as progress, new_folder(out) as aside:
+        progress("compiling and drawing keys", 0, 1)
+        made = fhe.generate_keys(parameters)
+        progress("compiling and drawing keys", 1, 1)
+        aside.chmod(0o700)
+        secret = fhe.save_secret_keys(aside, made, passphrase)
+        evaluation = fhe.save_evaluation_keys(aside, made.evaluation)
+    data = {
+        "folder": str(out),
+        "key": made.evaluation.fingerprint,
+        "parameters": parameters.to_json(),
+        "secret_bytes": secret,
+        "evaluation_bytes": evaluation,
+    }
+    text = (
+        f"{out}/secret.key      {human_bytes(secret)}, sealed; the querier and, for encrypting,"
+        f" the contributors\n"
+        f"{out}/evaluation.key  {human_bytes(evaluation)}; the evaluator\n"
+        f"key {made.evaluation.fingerprint[:16]}, failure 2^-{failure} a decision"
+    )
+    output.result(data, text)
+
+
+@keys.command()
+@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@output_options
+def inspect(output: Output, folder: Path) -> None:
+    """Say in plain sentences what the keys in FOLDER are for and who can read what."""
+    import fhe
+    from fhe.inspection import describe_keys
+
+    facts = describe_keys(fhe.load_evaluation_keys(folder))
+    output.result(facts.to_json(), facts.to_text())
+
+
+@keys.command()
+@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@passphrase_option
+@output_options
+def check(output: Output, folder: Path, passphrase_file: Path | None) -> None:
+    """Encrypt, evaluate and decrypt a fixed set with the keys in FOLDER and compare."""
+    import fhe
+    from fhe.inspection import self_test
+
+    loaded = fhe.load_secret_keys(folder, get_passphrase(passphrase_file))
+    with output.progress() as progress:
+        decisions = self_test(loaded, fhe.load_evaluation_keys(folder), progress=progress)
+    output.result(
+        {"decisions": decisions, "right": decisions},
+        f"{decisions} encrypted decisions, all equal to the plain rule",
+    )
+
+
+def new_batch() -> str:
+    """A fresh name of a query batch."""
+    return secrets.token_hex(8)

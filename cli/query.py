@@ -1,0 +1,199 @@
+"""`securefl encrypt`, `infer` and `decrypt`: a query batch through the three roles."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.data import make_read_options, read_options
+from cli.keys import get_passphrase, new_batch, passphrase_option
+from cli.output import Output, human_bytes, output_options
+
+SUFFIX = ".contribution"
+
+_run = click.option("--run", type=click.Path(exists=True, path_type=Path), help="The run folder.")
+_keys = click.option("--keys", type=click.Path(exists=True, path_type=Path), help="Key folder.")
+_rows = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
+
+
+@click.command()
+@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to send.")
+@click.option("--client", "clients", multiple=True, help="Only these; default: all heads here.")
+@click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
+@_rows
+@passphrase_option
+@read_options
+@output_options
+def encrypt(
+    output: Output,
+    queries: Path,
+    run: Path,
+    keys: Path,
+    out: Path,
+    clients: tuple[str, ...],
+    batch: str | None,
+    rows: str | None,
+    passphrase_file: Path | None,
+    **reading: Any,
+) -> None:
+    """Measure QUERIES with the clients' heads and encrypt one integer per query and client."""
+    import fhe
+    from secure_fl.errors import InputError
+    from secure_fl.inference import head_codes
+    from secure_fl.queries import parse_rows, read_queries
+    from secure_fl.run import load_run
+
+    manifest, heads = load_run(run, clients)
+    options = make_read_options(**reading)
+    features, _ = read_queries(queries, manifest, options, parse_rows(rows))
+    taken = [out / f"{head.client}{SUFFIX}" for head in heads]
+    for path in taken:
+        if path.exists():
+            raise InputError(f"{path}: exists already; remove it or choose another folder")
+    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
+    if secret.parameters.contributors != len(manifest.clients):
+        raise InputError(
+            f"{keys}: keys for {secret.parameters.contributors} contributors, the federation has"
+            f" {len(manifest.clients)}; make new ones (securefl keys new)"
+        )
+    batch = batch or new_batch()
+    out.mkdir(parents=True, exist_ok=True)
+    sizes: dict[str, int] = {}
+    with output.progress() as progress:
+        for i, (head, path) in enumerate(zip(heads, taken, strict=True)):
+            message = fhe.contribute(
+                head_codes(head, features, manifest),
+                secret,
+                contributor=manifest.client_index(head.client),
+                name=head.client,
+                federation=manifest.fingerprint,
+                batch=batch,
+            )
+            sizes[head.client] = message.save(path)
+            progress("encrypting", i + 1, len(heads))
+    output.result(
+        {"batch": batch, "queries": len(features), "bytes": sizes, "out": str(out)},
+        f"{out}: {len(features)} queries, {len(sizes)} contributions of"
+        f" {human_bytes(max(sizes.values()))}, batch {batch}",
+    )
+
+
+def _contributions(sources: Sequence[Path]) -> list[Path]:
+    from secure_fl.errors import InputError
+
+    found: list[Path] = []
+    for source in sources:
+        found += sorted(source.glob(f"*{SUFFIX}")) if source.is_dir() else [source]
+    if not found:
+        raise InputError(f"{sources[0]}: holds no {SUFFIX} file; make them with securefl encrypt")
+    return found
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--mode",
+    type=click.Choice(["encrypted", "simulate", "plain"]),
+    default="encrypted",
+    show_default=True,
+    help="simulate and plain classify QUERIES here, without keys; plain takes exact measures.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
+@_keys
+@_run
+@_rows
+@read_options
+@output_options
+def infer(
+    output: Output,
+    sources: tuple[Path, ...],
+    mode: str,
+    out: Path | None,
+    keys: Path | None,
+    run: Path | None,
+    rows: str | None,
+    **reading: Any,
+) -> None:
+    """Answer a batch: from the contributions in SOURCES, on ciphertexts.
+
+    With --mode simulate or plain, SOURCES is one file of queries and --run names the heads.
+    """
+    if mode != "encrypted":
+        if run is None or len(sources) != 1:
+            raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
+        _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
+        return
+    if keys is None or out is None:
+        raise click.UsageError("encrypted answers need --keys and --out")
+    import fhe
+    from secure_fl.errors import InputError
+
+    if out.exists():
+        raise InputError(f"{out}: exists already; remove it or choose another file")
+    messages = [fhe.Contribution.load(path) for path in _contributions(sources)]
+    evaluation = fhe.load_evaluation_keys(keys)
+    with output.progress() as progress:
+        answer = fhe.evaluate(messages, evaluation, progress=progress)
+        size = answer.save(out)
+    output.result(
+        {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
+        f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
+    )
+
+
+def _infer_in_the_clear(
+    output: Output, queries: Path, run: Path, mode: str, rows: str | None, options: Any
+) -> None:
+    import numpy as np
+
+    import fhe
+    from kahm import classify
+    from secure_fl.inference import head_codes, rule_parameters
+    from secure_fl.queries import parse_rows, read_queries
+    from secure_fl.run import all_measures, load_run
+
+    manifest, heads = load_run(run)
+    features, labels = read_queries(queries, manifest, options, parse_rows(rows))
+    if mode == "plain":
+        found = classify(all_measures(heads, features, manifest))
+    else:
+        codes = np.stack([head_codes(head, features, manifest) for head in heads], axis=1)
+        found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
+    _show_classes(output, [manifest.classes[c] for c in found], labels)
+
+
+@click.command()
+@click.argument("answer", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@passphrase_option
+@output_options
+def decrypt(
+    output: Output, answer: Path, keys: Path, run: Path, passphrase_file: Path | None
+) -> None:
+    """Read the classes in the file ANSWER."""
+    import fhe
+    from secure_fl.errors import InputError
+    from secure_fl.manifest import load_manifest
+
+    manifest = load_manifest(run)
+    message = fhe.Answer.load(answer)
+    if message.federation != manifest.fingerprint:
+        raise InputError(f"{answer}: of another federation than {run}; name its run folder")
+    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
+    found = fhe.read_answer(message, secret)
+    _show_classes(output, [manifest.classes[c] for c in found], None)
+
+
+def _show_classes(output: Output, found: list[str], labels: list[str] | None) -> None:
+    data: dict[str, Any] = {"classes": found}
+    if labels is not None:
+        # Queries that carry labels are for measuring; 3 and 3.0 are the same class there.
+        right = sum(a == b for a, b in zip(found, labels, strict=True))
+        data["accuracy"] = right / len(found)
+        output.note(f"accuracy against the file's labels: {right}/{len(found)}")
+    output.result(data, "\n".join(found))

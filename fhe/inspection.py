@@ -1,0 +1,96 @@
+"""What keys are for, in words, and a test that they work."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .circuits import compile_rule
+from .contributor import contribute
+from .errors import AnswerError
+from .evaluator import Progress, evaluate, quiet
+from .keys import EvaluationKeys, SecretKeys
+from .querier import read_answer
+from .simulation import plain
+
+SECURITY = (
+    "128 bits against known lattice attacks, by the parameter curves of concrete-python 2.11;"
+    " rests on LWE with binary secrets"
+)
+READERS = (
+    "The querier, holding secret.key, reads answers, and every contribution if it is handed one.",
+    "Contributors encrypt with secret.key in this version: each of them could read the others'.",
+    "The evaluator, holding evaluation.key, reads nothing.",
+    "Querier and evaluator together read every contribution: one integer per client and query,"
+    " the smallest code and its class.",
+    "Never publish decrypted answers next to their ciphertexts.",
+)
+
+
+@dataclass(frozen=True)
+class KeyFacts:
+    """What is known of keys without opening the secret one."""
+
+    fingerprint: str
+    parameters: dict[str, Any]
+    evaluation_bytes: int
+    lookups: int
+    complexity: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as JSON types."""
+        return {**vars(self), "security": SECURITY, "who_reads_what": list(READERS)}
+
+    def to_text(self) -> str:
+        """The facts in sentences."""
+        p = self.parameters
+        lines = [
+            f"key {self.fingerprint}",
+            f"rule {p['rule']}: {p['contributors']} contributors, {p['classes']} classes,"
+            f" {p['bits']}-bit codes, {p['block']} queries a run",
+            f"a decision takes {self.lookups} table look-ups and is wrong by noise with probability"
+            f" at most 2^-{p['failure_exponent']}",
+            f"evaluation key: {self.evaluation_bytes:,} bytes",
+            f"security: {SECURITY}",
+            *READERS,
+        ]
+        return "\n".join(lines)
+
+
+def describe_keys(keys: EvaluationKeys) -> KeyFacts:
+    """The facts of a rule's keys; compiles the circuit."""
+    circuit = compile_rule(keys.parameters)
+    return KeyFacts(
+        keys.fingerprint,
+        keys.parameters.to_json(),
+        len(keys.content),
+        keys.parameters.lookups,
+        float(circuit.complexity),
+    )
+
+
+def self_test(secret: SecretKeys, evaluation: EvaluationKeys, *, progress: Progress = quiet) -> int:
+    """Runs a fixed set of decisions through all three roles; returns how many.
+
+    Ties across classes and clients, both ends of the codes, and fixed pseudo-random codes.
+
+    Raises:
+        AnswerError: an answer differs from the plain rule.
+        ContributionError: the two keys do not belong together.
+    """
+    p = secret.parameters
+    shape = (p.contributors, p.classes)
+    top = 2**p.bits - 1
+    rng = np.random.default_rng(0)
+    codes = np.stack(
+        [np.zeros(shape, np.int64), np.full(shape, top), *rng.integers(0, top + 1, (6, *shape))]
+    )
+    sent = [
+        contribute(codes[:, i], secret, contributor=i, name=str(i), federation="", batch="check")
+        for i in range(p.contributors)
+    ]
+    found = read_answer(evaluate(sent, evaluation, progress=progress), secret)
+    wrong = np.flatnonzero(found != plain(codes, p))
+    if len(wrong):
+        raise AnswerError(f"self-test: {len(wrong)} of {len(codes)} decisions are wrong")
+    return len(codes)

@@ -1,0 +1,201 @@
+"""What crosses between the roles: secrets stay, foreign and replayed messages are refused."""
+
+import stat
+
+import attrs
+import numpy as np
+import pytest
+
+import fhe
+from fhe.envelope import read_header
+from fhe.inspection import READERS, describe_keys, self_test
+from fhe.keys import EVALUATION_FILE, SECRET_FILE
+
+CODES = np.random.default_rng(0).integers(0, 64, (6, 3, 5))
+
+
+def send(keys, batch="b", federation="f", codes=CODES):
+    return [
+        fhe.contribute(
+            codes[:, i], keys, contributor=i, name=f"c{i}", federation=federation, batch=batch
+        )
+        for i in range(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def sent(keys):
+    return send(keys)
+
+
+@pytest.fixture(scope="module")
+def answer(sent, keys):
+    return fhe.evaluate(sent, keys.evaluation)
+
+
+@pytest.fixture(scope="module")
+def folder(keys, tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys")
+    fhe.save_secret_keys(path, keys, "correct horse")
+    fhe.save_evaluation_keys(path, keys.evaluation)
+    return path
+
+
+def test_the_roles_work_over_files_alone(folder, sent, tmp_path):
+    for each in sent:
+        each.save(tmp_path / each.name)
+    received = [fhe.Contribution.load(tmp_path / f"c{i}") for i in (2, 0, 1)]
+    fhe.evaluate(received, fhe.load_evaluation_keys(folder)).save(tmp_path / "answer")
+    secret = fhe.load_secret_keys(folder, "correct horse")
+    found = fhe.read_answer(fhe.Answer.load(tmp_path / "answer"), secret)
+    np.testing.assert_array_equal(found, fhe.plain(CODES, secret.parameters))
+
+
+def test_the_same_codes_never_encrypt_to_the_same_bytes(keys, sent):
+    for first, second in zip(sent, send(keys), strict=True):
+        assert not set(first.blocks) & set(second.blocks)
+
+
+def test_two_key_pairs_differ(keys, other_keys):
+    assert keys.evaluation.fingerprint != other_keys.evaluation.fingerprint
+    assert keys.client.keys.serialize() != other_keys.client.keys.serialize()
+
+
+def test_the_evaluation_key_file_holds_no_secret(folder, keys):
+    """Every secret key of the set, searched as packed bits and as words in the public file."""
+    content = (folder / EVALUATION_FILE).read_bytes()
+    secrets = keys.client.keys._keyset.get_client_keys().get_secret_keys()
+    for secret in secrets.values() if isinstance(secrets, dict) else secrets:
+        body = secret.serialize()
+        for start in range(128, len(body) - 512, 4096):
+            assert body[start : start + 512] not in content
+
+
+def test_the_secret_file_is_sealed_and_for_its_owner_alone(folder, keys):
+    path = folder / SECRET_FILE
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    plain = keys.client.keys.serialize()
+    assert plain[1000:1064] not in path.read_bytes()
+
+
+def test_keys_do_not_show_themselves(keys):
+    assert len(repr(keys)) < 300
+
+
+def test_a_wrong_passphrase_and_a_changed_file_are_one_error(folder, tmp_path):
+    messages = set()
+    with pytest.raises(fhe.SecretError) as caught:
+        fhe.load_secret_keys(folder, "wrong horse")
+    messages.add(str(caught.value))
+    kind, header, _ = read_header(folder / SECRET_FILE)
+    from fhe.envelope import read_envelope, write_envelope
+
+    envelope = read_envelope(folder / SECRET_FILE)
+    for change in (
+        {"key": "0" * 64},
+        {"seal": {**header["seal"], "salt": "00" * 16}},
+        {"seal": None},
+        {"seal": {}},
+    ):
+        write_envelope(tmp_path / SECRET_FILE, kind, {**header, **change}, envelope.payload)
+        with pytest.raises(fhe.SecretError) as caught:
+            fhe.load_secret_keys(tmp_path, "correct horse")
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch": "older"}, "query batch"),
+        ({"federation": "g"}, "federation"),
+        ({"key": "00"}, "key"),
+        ({"queries": 5}, "number of queries"),
+        ({"contributor": 7}, "position 7"),
+    ],
+)
+def test_a_contribution_that_does_not_belong_is_refused_by_name(sent, keys, change, message):
+    """A replayed or mixed contribution; the first one sets what the others must fit."""
+    mixed = [sent[0], attrs.evolve(sent[1], **change), sent[2]]
+    with pytest.raises(fhe.ContributionError, match="'c1'") as caught:
+        fhe.evaluate(mixed, keys.evaluation)
+    assert message in str(caught.value)
+
+
+def test_a_contribution_sent_twice_is_refused(sent, keys):
+    with pytest.raises(fhe.ContributionError, match="'c0': two contributions for position 0"):
+        fhe.evaluate([sent[0], sent[0], sent[1]], keys.evaluation)
+
+
+def test_a_missing_contributor_is_named_by_position(sent, keys):
+    with pytest.raises(fhe.ContributionError, match="2 of 3, positions 1 are missing"):
+        fhe.evaluate([sent[0], sent[2]], keys.evaluation)
+
+
+def test_no_contribution_is_an_error(keys):
+    with pytest.raises(fhe.ContributionError, match="0 of 3"):
+        fhe.evaluate([], keys.evaluation)
+
+
+def test_keys_of_another_parameter_set_are_refused(sent, keys):
+    other = fhe.RuleParameters(contributors=3, classes=5, bits=8, block=4, failure_exponent=40)
+    foreign = fhe.EvaluationKeys(other, keys.evaluation.content)
+    with pytest.raises(fhe.ContributionError, match="rule parameters"):
+        fhe.evaluate(sent, foreign)
+
+
+def test_another_key_pair_cannot_read_the_answer(answer, other_keys):
+    with pytest.raises(fhe.InputError, match="under key"):
+        fhe.read_answer(answer, other_keys)
+
+
+@pytest.mark.parametrize("cut", [0, 10, 200, 1000, -1])
+def test_a_truncated_message_is_refused_with_its_path(sent, tmp_path, cut):
+    path = tmp_path / "c0"
+    sent[0].save(path)
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(fhe.FormatError) as caught:
+        fhe.Contribution.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_bytes_that_are_no_ciphertext_are_refused_by_contributor(sent, keys):
+    """A well-formed file of a hostile contributor."""
+    garbage = attrs.evolve(sent[1], blocks=tuple(b"\0" * 100 for _ in sent[1].blocks))
+    with pytest.raises(fhe.InputError, match="c1"):
+        fhe.evaluate([sent[0], garbage, sent[2]], keys.evaluation)
+
+
+def test_an_answer_is_not_a_contribution(answer, tmp_path):
+    answer.save(tmp_path / "answer")
+    with pytest.raises(fhe.FormatError, match="'fhe answer', expected 'fhe contribution'"):
+        fhe.Contribution.load(tmp_path / "answer")
+
+
+def test_a_message_with_missing_ciphertexts_is_refused(sent, tmp_path):
+    attrs.evolve(sent[0], blocks=sent[0].blocks[:1]).save(tmp_path / "c0")
+    with pytest.raises(fhe.FormatError, match="1 ciphertexts for 6 queries, expected 2"):
+        fhe.Contribution.load(tmp_path / "c0")
+
+
+def test_a_contributor_outside_the_rule_is_refused(keys):
+    with pytest.raises(fhe.InputError, match="position 3"):
+        fhe.contribute(CODES[:, 0], keys, contributor=3, name="d", federation="f", batch="b")
+
+
+def test_the_self_test_passes_and_notices_foreign_evaluation_keys(keys, other_keys):
+    assert self_test(keys, keys.evaluation) == 8
+    with pytest.raises(fhe.ContributionError, match="key"):
+        self_test(keys, other_keys.evaluation)
+
+
+def test_an_evaluator_that_answers_with_other_bytes_is_noticed(answer, keys):
+    broken = attrs.evolve(answer, blocks=tuple(b"\0" * 50 for _ in answer.blocks))
+    with pytest.raises(fhe.FormatError, match="answer"):
+        fhe.read_answer(broken, keys)
+
+
+def test_inspect_says_who_can_read_what(keys):
+    text = describe_keys(keys.evaluation).to_text()
+    assert all(sentence in text for sentence in READERS)
+    assert "2^-40" in text

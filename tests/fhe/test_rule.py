@@ -1,0 +1,134 @@
+"""The circuits against the plain rule: exhaustive in simulation, random on ciphertexts."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import fhe
+from fhe.circuits import compile_rule
+from fhe.code import to_digits
+from fhe.contributor import padded
+from kahm import classify
+
+
+def run(codes, keys):
+    sent = [
+        fhe.contribute(codes[:, i], keys, contributor=i, name=str(i), federation="f", batch="b")
+        for i in range(codes.shape[1])
+    ]
+    return fhe.read_answer(fhe.evaluate(sent, keys.evaluation), keys)
+
+
+def corners(parameters, rng, count):
+    """Random codes, ties across classes and contributors, both ends."""
+    shape = (parameters.contributors, parameters.classes)
+    top = 2**parameters.bits - 1
+    return np.stack(
+        [
+            np.zeros(shape, np.int64),
+            np.full(shape, top),
+            *rng.integers(0, 2, (4, *shape)),
+            *rng.integers(top - 1, top + 1, (4, *shape)),
+            *rng.integers(0, top + 1, (count, *shape)),
+        ]
+    )
+
+
+def test_encrypted_answers_are_those_of_the_plain_rule(parameters, keys):
+    codes = corners(parameters, np.random.default_rng(0), 30)
+    found = run(codes, keys)
+    np.testing.assert_array_equal(found, fhe.plain(codes, parameters))
+    np.testing.assert_array_equal(found, classify(codes))
+
+
+def test_simulated_answers_are_those_of_the_plain_rule(parameters):
+    codes = corners(parameters, np.random.default_rng(1), 300)
+    np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
+def test_every_pair_of_four_bit_codes_is_compared_right():
+    """All 256 pairs at p = 4 with the class as the tie-break, through the compiled circuit."""
+    parameters = fhe.RuleParameters(
+        contributors=2, classes=2, bits=4, block=64, failure_exponent=40
+    )
+    pairs = np.array(list(itertools.product(range(16), repeat=2)))
+    for first, second in itertools.product(range(2), repeat=2):
+        codes = np.full((len(pairs), 2, 2), 15)
+        codes[:, 0, first] = pairs[:, 0]
+        codes[:, 1, second] = pairs[:, 1]
+        np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
+@pytest.mark.parametrize("contributors", [1, 2, 4, 7])
+@pytest.mark.parametrize("classes", [2, 17])
+def test_every_number_of_contributors_gives_the_plain_rule(contributors, classes):
+    parameters = fhe.RuleParameters(
+        contributors=contributors, classes=classes, bits=5, block=8, failure_exponent=40
+    )
+    rng = np.random.default_rng(contributors)
+    codes = rng.integers(0, 32, (16, contributors, classes))
+    np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("failure", [40, 128])
+def test_three_hundred_encrypted_decisions_are_right(bits, failure):
+    parameters = fhe.RuleParameters(
+        contributors=3, classes=20, bits=bits, block=50, failure_exponent=failure
+    )
+    codes = corners(parameters, np.random.default_rng(bits), 290)
+    np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
+
+
+@pytest.mark.slow
+def test_one_contributor_alone_gets_its_own_answer():
+    """The library mishandles outputs that no table has touched; Q = 1 is the rule's corner."""
+    parameters = fhe.RuleParameters(contributors=1, classes=6, bits=4, failure_exponent=40)
+    codes = np.random.default_rng(2).integers(0, 16, (8, 1, 6))
+    np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
+
+
+def test_no_table_is_wider_than_four_bits(parameters):
+    circuit = compile_rule(parameters)
+    assert max(circuit.graph.maximum_integer_bit_width(), 0) <= 4
+
+
+def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters):
+    circuit = compile_rule(parameters)
+    assert circuit.programmable_bootstrap_count <= parameters.lookups * parameters.block
+    assert parameters.lookups * circuit.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
+
+
+def test_both_sides_compile_the_same_circuit(parameters):
+    """Nobody takes a compiled circuit from a peer, so compiling must be deterministic."""
+    again = compile_rule.__wrapped__(parameters)
+    assert again.client.specs.serialize() == compile_rule(parameters).client.specs.serialize()
+
+
+def test_padding_does_not_reach_the_answer():
+    np.testing.assert_array_equal(padded(to_digits(np.array([7]), 2), 3), [[1, 3], [0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"contributors": 0},
+        {"contributors": 257},
+        {"classes": 1},
+        {"bits": 3},
+        {"bits": 17},
+        {"block": 0},
+        {"failure_exponent": 20},
+        {"rule": "vote"},
+    ],
+)
+def test_configurations_that_are_not_offered_are_refused(changes):
+    with pytest.raises(fhe.InputError, match="is not offered"):
+        fhe.RuleParameters(**{"contributors": 3, "classes": 5, "bits": 6, **changes})
+
+
+def test_codes_for_other_contributors_are_refused(parameters):
+    with pytest.raises(fhe.InputError, match="expected"):
+        fhe.plain(np.zeros((1, 2, 5), np.int64), parameters)
