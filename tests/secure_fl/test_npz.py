@@ -295,3 +295,63 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
         f"{path}: {name!r} cannot be a client's name; use up to 64 letters, digits, '.', '_' or"
         " '-', a letter or digit first"
     )
+
+
+def archive(path, **members):
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(f"{name}.npy", content)
+    return path
+
+
+def array(values, version=None):
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(values), version=version)
+    return buffer.getvalue()
+
+
+def test_both_header_versions_that_numpy_writes_for_numbers_are_read(tmp_path):
+    for version in ((1, 0), (2, 0)):
+        path = archive(tmp_path / "a.npz", X=array([[1.0]], version), y=array([3], version))
+        assert read_npz(path).X.tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not an array", b"\x93NUMPY\x09\x00" + bytes(100), array([1])[:-20] + b"{"]
+)
+def test_a_member_that_is_no_array_is_refused(tmp_path, content):
+    path = archive(tmp_path / "a.npz", X=array([[1.0]]), y=content)
+    assert refusal(path).startswith(f"{path}: y.npy is ")
+
+
+def test_values_of_size_zero_are_refused(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<U0", "fortran_order": False, "shape": (2**62,)}
+    )
+    path = archive(tmp_path / "a.npz", X=array([[1.0]]), y=header.getvalue())
+    assert refusal(path) == f"{path}: y.npy holds values of size 0; store numbers or text"
+
+
+def test_an_array_twice_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as file:
+        for name in ("X.npy", "y.npy"):
+            file.writestr(name, array([[1.0]]))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            file.writestr("y.npy", array([[1.0]]))
+    assert refusal(path) == (
+        f"{path}: an array twice; an npz client file holds X, y, classes, features, groups only"
+    )
+
+
+def test_an_encrypted_archive_is_refused(tmp_path):
+    path = archive(tmp_path / "a.npz", X=array([[1.0]]), y=array([0]))
+    content = bytearray(path.read_bytes())
+    # Bit 0 of the general purpose flags, in every central directory entry.
+    at = content.find(b"PK\x01\x02")
+    while at >= 0:
+        content[at + 8] |= 1
+        at = content.find(b"PK\x01\x02", at + 1)
+    path.write_bytes(content)
+    assert refusal(path) == f"{path}: encrypted archive; write it with numpy.savez"
