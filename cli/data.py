@@ -168,4 +168,4 @@ def embed(
         clients = embed_clients(source, model, options, cache=cache, progress=progress)
     write_clients(out, clients)
     _show(output, clients, f"{out}: {len(clients)} clients, {clients[0].n_features} features")
-    output.note(f"encoder {encoder}, fingerprint {model.fingerprint[:16]}")
+    output.note(f"encoder {encoder}, fingerprint {model.fingerprint}")

