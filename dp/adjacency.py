@@ -1,0 +1,107 @@
+"""Which two data sets must be hard to tell apart: the unit of every epsilon."""
+
+import math
+from typing import ClassVar, Literal, TypeAlias
+
+from attrs import field, frozen
+
+from dp.errors import InputError
+
+
+def _positive(_: object, attribute: object, value: float) -> None:
+    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+        name = getattr(attribute, "name", "value")
+        raise InputError(f"{name}: found {value!r}, expected a finite number above 0")
+
+
+@frozen
+class Element:
+    """One entry of the matrix moves by at most `distance` (kahm.txt, definition 4).
+
+    Attributes:
+        distance: above 0, in the units of the features.
+    """
+
+    distance: float = field(converter=float, validator=_positive)
+    kind: ClassVar[Literal["element"]] = "element"
+
+    @property
+    def unit(self) -> str:
+        """The unit that stands beside every epsilon."""
+        return f"element (one matrix entry moves by at most {self.distance:.12g})"
+
+
+@frozen
+class Record:
+    """One whole row is replaced; rows are clipped to an L2 norm.
+
+    Attributes:
+        norm: above 0, in the units of the features.
+    """
+
+    norm: float = field(converter=float, validator=_positive)
+    kind: ClassVar[Literal["record"]] = "record"
+
+    @property
+    def unit(self) -> str:
+        """The unit that stands beside every epsilon."""
+        return f"record (one row of L2 norm at most {self.norm:.12g} replaced)"
+
+
+@frozen
+class Membership:
+    """One record, or one client with all its records, is added or removed.
+
+    The unit of subsampled Gaussian training; a release cannot have it, since the number of rows
+    that a release has is public.
+
+    Attributes:
+        of: "record" or "client".
+    """
+
+    of: Literal["record", "client"] = field(default="record")
+    kind: ClassVar[Literal["membership"]] = "membership"
+
+    @of.validator
+    def _check(self, _: object, value: str) -> None:
+        if value not in ("record", "client"):
+            raise InputError(f'membership of: found {value!r}, expected "record" or "client"')
+
+    @property
+    def unit(self) -> str:
+        """The unit that stands beside every epsilon."""
+        return f"{self.of} (one {self.of} added or removed)"
+
+
+Adjacency: TypeAlias = Element | Record | Membership
+
+
+def adjacency_to_json(adjacency: Adjacency) -> dict[str, str | float]:
+    """JSON form, e.g. {"kind": "element", "distance": 1.0}."""
+    if isinstance(adjacency, Element):
+        return {"kind": "element", "distance": adjacency.distance}
+    if isinstance(adjacency, Record):
+        return {"kind": "record", "norm": adjacency.norm}
+    return {"kind": "membership", "of": adjacency.of}
+
+
+def adjacency_from_json(value: object) -> Adjacency:
+    """Reads what `adjacency_to_json` wrote.
+
+    Raises:
+        InputError: another form.
+    """
+    match value:
+        case {"kind": "element", "distance": distance, **rest} if not rest:
+            return Element(_number(distance, "distance"))
+        case {"kind": "record", "norm": norm, **rest} if not rest:
+            return Record(_number(norm, "norm"))
+        case {"kind": "membership", "of": of, **rest} if not rest:
+            return Membership(of)
+    raise InputError(f"adjacency: found {value!r}, expected an element, record or membership unit")
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name}: found {value!r}, expected a number")
+    return float(value)

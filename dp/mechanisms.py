@@ -1,0 +1,214 @@
+"""What noise keeps a promise (epsilon, delta) for a sensitivity given in grid steps."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from attrs import field, frozen
+
+from dp.errors import InputError
+from dp.samplers import DiscreteGaussian, Staircase, TwoSidedGeometric
+
+Noise: TypeAlias = TwoSidedGeometric | Staircase | DiscreteGaussian
+
+SMALLEST_RATE = Fraction(1, 2**40)
+"""Smallest epsilon over sensitivity in steps: below it noise nears the range of integers."""
+DeltaOf: TypeAlias = Callable[[float, float, float], float]
+"""(sigma, sensitivity, epsilon) -> delta."""
+LARGEST_SIGMA = 2.0**22
+"""In steps; the exact calibration sums over about 24 times as many integers."""
+
+
+def check_epsilon(epsilon: object) -> float:
+    """Raises InputError unless epsilon is a finite number above 0."""
+    if isinstance(epsilon, bool) or not isinstance(epsilon, int | float | np.floating):
+        raise InputError(f"epsilon: found {epsilon!r}, expected a number above 0")
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InputError(f"epsilon: found {epsilon!r}, expected a finite number above 0")
+    return float(epsilon)
+
+
+def check_delta(delta: object) -> float:
+    """Raises InputError unless delta is a number in [0, 1)."""
+    if isinstance(delta, bool) or not isinstance(delta, int | float | np.floating):
+        raise InputError(f"delta: found {delta!r}, expected a number in [0, 1)")
+    if not 0 <= delta < 1:
+        raise InputError(f"delta: found {delta!r}, expected a number in [0, 1)")
+    return float(delta)
+
+
+def _rate(epsilon: float, sensitivity: int) -> Fraction:
+    rate = Fraction(epsilon) / sensitivity
+    if rate < SMALLEST_RATE:
+        raise InputError(
+            f"grid: epsilon {epsilon:g} at a sensitivity of {sensitivity} steps needs noise that"
+            " overflows integers; take a larger grid step or epsilon"
+        )
+    return rate
+
+
+@frozen
+class OptimalNoise:
+    """Exactly 0 with probability delta, else two-sided geometric (kahm.txt, eq. 129, corrected).
+
+    Attributes:
+        epsilon: above 0, for one matrix entry.
+        delta: in [0, 1), for one matrix entry.
+    """
+
+    epsilon: float = field(converter=check_epsilon)
+    delta: float = field(converter=check_delta)
+    name: ClassVar[str] = "optimal"
+    title: ClassVar[str] = "two-sided geometric with an atom at 0 (kahm.txt, eq. 129, corrected)"
+
+    def noise(self, sensitivity: int) -> Noise:
+        """Noise for one entry that moves by at most `sensitivity` steps.
+
+        Raises:
+            InputError: the noise would overflow integers.
+        """
+        return TwoSidedGeometric(_rate(self.epsilon, sensitivity), Fraction(self.delta))
+
+
+def _no_delta(delta: float, name: str) -> float:
+    if delta != 0:
+        raise InputError(f"delta: found {delta:g}, the {name} mechanism is pure: give delta = 0")
+    return delta
+
+
+@frozen
+class GeometricNoise:
+    """Two-sided geometric noise: pure epsilon (Ghosh, Roughgarden, Sundararajan 2009)."""
+
+    epsilon: float = field(converter=check_epsilon)
+    delta: float = field(default=0.0, converter=check_delta)
+    name: ClassVar[str] = "geometric"
+    title: ClassVar[str] = "two-sided geometric"
+
+    def __attrs_post_init__(self) -> None:
+        _no_delta(self.delta, self.name)
+
+    def noise(self, sensitivity: int) -> Noise:
+        """Noise for one entry that moves by at most `sensitivity` steps."""
+        return TwoSidedGeometric(_rate(self.epsilon, sensitivity))
+
+
+@frozen
+class StaircaseNoise:
+    """Staircase noise of least mean magnitude: pure epsilon (Geng, Viswanath 2014)."""
+
+    epsilon: float = field(converter=check_epsilon)
+    delta: float = field(default=0.0, converter=check_delta)
+    name: ClassVar[str] = "staircase"
+    title: ClassVar[str] = "staircase of least mean magnitude"
+
+    def __attrs_post_init__(self) -> None:
+        _no_delta(self.delta, self.name)
+
+    def noise(self, sensitivity: int) -> Noise:
+        """Noise for one entry that moves by at most `sensitivity` steps."""
+        if sensitivity > 2**24:
+            raise InputError(
+                f"grid: a staircase over {sensitivity} steps is too long (at most 2^24);"
+                " take a larger step"
+            )
+        _rate(self.epsilon, sensitivity)
+        return Staircase.least_magnitude(Fraction(self.epsilon), sensitivity)
+
+
+@frozen
+class GaussianNoise:
+    """Discrete Gaussian noise (Canonne, Kamath, Steinke 2020), delta above 0."""
+
+    epsilon: float = field(converter=check_epsilon)
+    delta: float = field(converter=check_delta)
+    name: ClassVar[str] = "gaussian"
+    title: ClassVar[str] = "discrete Gaussian"
+
+    def __attrs_post_init__(self) -> None:
+        if self.delta == 0:
+            raise InputError("delta: found 0, the gaussian mechanism needs delta above 0")
+
+    def noise(self, sensitivity: int) -> Noise:
+        """Noise for one entry: the least sigma whose exact curve keeps delta (their theorem 7)."""
+        return self._least(float(sensitivity), one_entry_delta)
+
+    def row_noise(self, squared_sensitivity: int) -> Noise:
+        """Noise for a row that moves by that squared L2 distance in squared steps.
+
+        The noise of a row is only known to be concentrated: its bound (their corollary 13, at the
+        best order) holds in every direction of the grid, where a continuous Gaussian's curve is not
+        proven to. It asks for a little more noise than that curve would.
+        """
+        return self._least(math.sqrt(squared_sensitivity), concentrated_delta)
+
+    def _least(self, sensitivity: float, delta_of: DeltaOf) -> Noise:
+        low, high = 0.0, max(1.0, sensitivity)
+        while delta_of(high, sensitivity, self.epsilon) > self.delta * (1 - 1e-9):
+            low, high = high, 2 * high
+            if high > LARGEST_SIGMA:
+                raise InputError(
+                    f"grid: epsilon {self.epsilon:g} at a sensitivity of {sensitivity:.0f} steps"
+                    " needs a sigma of more than 2^22 steps; take a larger grid step"
+                )
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            if delta_of(middle, sensitivity, self.epsilon) > self.delta * (1 - 1e-9):
+                low = middle
+            else:
+                high = middle
+        return DiscreteGaussian(Fraction(high))
+
+
+def one_entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
+    """Exact delta of one entry shifted by `sensitivity` steps (CKS 2020, theorem 7).
+
+    P(Y > epsilon sigma^2 / D - D / 2) - e^epsilon P(Y > epsilon sigma^2 / D + D / 2), summed to 14
+    sigma; what is beyond weighs less than e^-90.
+    """
+    reach = math.ceil(14 * sigma) + math.ceil(sensitivity)
+    k = np.arange(-reach, reach + 1)
+    p = np.exp(-np.square(k / sigma) / 2)
+    p /= p.sum()
+    middle = epsilon * sigma**2 / sensitivity
+    # Both tails start above the same multiple; a sum in one sweep keeps their difference positive.
+    shifted = np.zeros_like(p)
+    steps = int(sensitivity)
+    shifted[:-steps] = p[steps:]
+    gain = p - math.exp(epsilon) * shifted
+    return float(gain[k > middle - sensitivity / 2].clip(min=0).sum())
+
+
+def concentrated_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
+    """delta of rho-concentrated noise, rho = D^2 / (2 sigma^2) (CKS 2020, corollary 13).
+
+    The least over orders alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) / (alpha - 1)
+    (1 - 1 / alpha)^alpha; any order gives a valid bound.
+    """
+    rho = sensitivity**2 / (2 * sigma**2)
+    centre = max((epsilon + rho) / (2 * rho), 1 + 1e-9)
+    alpha = 1 + np.geomspace((centre - 1) / 8 + 1e-9, (centre - 1) * 8 + 8, 4001)
+    log_delta = (
+        (alpha - 1) * (alpha * rho - epsilon) - np.log(alpha - 1) + alpha * np.log1p(-1 / alpha)
+    )
+    return float(np.exp(min(log_delta.min(), 0.0)))
+
+
+Mechanism: TypeAlias = OptimalNoise | GeometricNoise | StaircaseNoise | GaussianNoise
+MECHANISMS: dict[str, type[Mechanism]] = {
+    each.name: each for each in (OptimalNoise, GeometricNoise, StaircaseNoise, GaussianNoise)
+}
+
+
+def make_mechanism(name: str, epsilon: object, delta: object) -> Mechanism:
+    """The mechanism of that name.
+
+    Raises:
+        InputError: unknown name, epsilon not above 0, delta outside [0, 1), or a delta that the
+            mechanism cannot have.
+    """
+    if name not in MECHANISMS:
+        raise InputError(f"mechanism: {name!r} is unknown, expected one of {', '.join(MECHANISMS)}")
+    return MECHANISMS[name](epsilon, delta)
