@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from fhe.code import CodeRange, encode_measures, range_from_public_measures
 from numpy.typing import NDArray
 
 from benchmarks._federations import Cells, cells_of
@@ -21,6 +20,7 @@ from benchmarks._harness import (
     newsgroups,
     spread,
 )
+from fhe.code import CodeRange, encode_measures, range_from_public_measures
 from kahm import classify
 from secure_fl.data import dirichlet
 
