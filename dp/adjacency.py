@@ -3,15 +3,22 @@
 import math
 from typing import ClassVar, Literal, TypeAlias
 
+import numpy as np
 from attrs import field, frozen
 
 from dp.errors import InputError
 
 
 def _positive(_: object, attribute: object, value: float) -> None:
-    if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):
+    if not (math.isfinite(value) and value > 0):
         name = getattr(attribute, "name", "value")
         raise InputError(f"{name}: found {value!r}, expected a finite number above 0")
+
+
+def _as_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InputError(f"distance or norm: found {value!r}, expected a finite number above 0")
+    return float(value)
 
 
 @frozen
@@ -22,7 +29,7 @@ class Element:
         distance: above 0, in the units of the features.
     """
 
-    distance: float = field(converter=float, validator=_positive)
+    distance: float = field(converter=_as_float, validator=_positive)
     kind: ClassVar[Literal["element"]] = "element"
 
     @property
@@ -39,7 +46,7 @@ class Record:
         norm: above 0, in the units of the features.
     """
 
-    norm: float = field(converter=float, validator=_positive)
+    norm: float = field(converter=_as_float, validator=_positive)
     kind: ClassVar[Literal["record"]] = "record"
 
     @property
@@ -93,15 +100,9 @@ def adjacency_from_json(value: object) -> Adjacency:
     """
     match value:
         case {"kind": "element", "distance": distance, **rest} if not rest:
-            return Element(_number(distance, "distance"))
+            return Element(distance)
         case {"kind": "record", "norm": norm, **rest} if not rest:
-            return Record(_number(norm, "norm"))
+            return Record(norm)
         case {"kind": "membership", "of": of, **rest} if not rest:
             return Membership(of)
     raise InputError(f"adjacency: found {value!r}, expected an element, record or membership unit")
-
-
-def _number(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name}: found {value!r}, expected a number")
-    return float(value)

@@ -47,7 +47,7 @@ def divergence(p: list[Decimal], epsilon: float, shift: int, digits: int = DIGIT
         more = c.subtract(here, c.multiply(factor, there))
         if more > 0:
             gain = c.add(gain, more)
-    return c.add(gain, abs(total))
+    return c.add(gain, total.copy_abs())
 
 
 def privacy_curve(noise: Noise, sensitivity: int, epsilon: float) -> Decimal:

@@ -9,5 +9,5 @@ class BudgetError(RuntimeError):
     """The event would exceed the budget of the ledger; no noise was drawn."""
 
 
-class LedgerError(RuntimeError):
+class LedgerError(InputError):
     """The ledger's file is damaged or was edited; nothing was added to it."""

@@ -48,7 +48,8 @@ def decimal(value: Fraction, digits: int) -> Decimal:
 
 def exp_minus(rate: Fraction, digits: int) -> Decimal:
     """exp(-rate); Decimal's exp is correctly rounded."""
-    return context(digits).exp(-decimal(rate, digits))
+    # copy_negate: the unary minus would round to the 28 digits of the thread's own context.
+    return context(digits).exp(decimal(rate, digits).copy_negate())
 
 
 class Table:

@@ -102,7 +102,7 @@ class Grid:
         return codes * self.step
 
     def nearest(self, X: Array) -> Array:
-        """The nearest multiples of the step, not clamped; X must be a function of released values."""
+        """The nearest multiples of the step, not clamped; for released values only."""
         return np.rint(X / self.step) * self.step
 
 

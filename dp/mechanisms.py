@@ -17,8 +17,10 @@ SMALLEST_RATE = Fraction(1, 2**40)
 """Smallest epsilon over sensitivity in steps: below it noise nears the range of integers."""
 DeltaOf: TypeAlias = Callable[[float, float, float], float]
 """(sigma, sensitivity, epsilon) -> delta."""
-LARGEST_SIGMA = 2.0**22
-"""In steps; the exact calibration sums over about 24 times as many integers."""
+LARGEST_SIGMA = 2.0**40
+"""In steps, so that noise is far from the range of integers."""
+LARGEST_ENTRY_SIGMA = 2.0**19
+"""In steps; the exact calibration of one entry sums over 28 times as many integers."""
 
 
 def check_epsilon(epsilon: object) -> float:
@@ -52,6 +54,11 @@ def _rate(epsilon: float, sensitivity: int) -> Fraction:
 @frozen
 class OptimalNoise:
     """Exactly 0 with probability delta, else two-sided geometric (kahm.txt, eq. 129, corrected).
+
+    The grid form needs no correction. With P = delta [k = 0] + (1 - delta) Q, Q two-sided geometric
+    of rate epsilon / s and a shift of 1 to s, Q(k) <= e^epsilon Q(k + shift) for every k. So
+    P(k) - e^epsilon P(k + shift) is above 0 at most at k = 0, where it is
+    delta + (1 - delta) (Q(0) - e^epsilon Q(shift)) <= delta, with equality at shift = s.
 
     Attributes:
         epsilon: above 0, for one matrix entry.
@@ -133,7 +140,10 @@ class GaussianNoise:
 
     def noise(self, sensitivity: int) -> Noise:
         """Noise for one entry: the least sigma whose exact curve keeps delta (their theorem 7)."""
-        return self._least(float(sensitivity), one_entry_delta)
+        enough = self._least(float(sensitivity), concentrated_delta, 0.0, LARGEST_ENTRY_SIGMA)
+        return DiscreteGaussian(
+            Fraction(self._least(float(sensitivity), one_entry_delta, enough / 4, 2 * enough))
+        )
 
     def row_noise(self, squared_sensitivity: int) -> Noise:
         """Noise for a row that moves by that squared L2 distance in squared steps.
@@ -142,43 +152,45 @@ class GaussianNoise:
         best order) holds in every direction of the grid, where a continuous Gaussian's curve is not
         proven to. It asks for a little more noise than that curve would.
         """
-        return self._least(math.sqrt(squared_sensitivity), concentrated_delta)
+        sensitivity = math.sqrt(squared_sensitivity) * (1 + 1e-15)
+        return DiscreteGaussian(
+            Fraction(self._least(sensitivity, concentrated_delta, 0.0, LARGEST_SIGMA))
+        )
 
-    def _least(self, sensitivity: float, delta_of: DeltaOf) -> Noise:
-        low, high = 0.0, max(1.0, sensitivity)
-        while delta_of(high, sensitivity, self.epsilon) > self.delta * (1 - 1e-9):
+    def _least(self, sensitivity: float, delta_of: DeltaOf, low: float, largest: float) -> float:
+        """The least sigma that keeps delta, from above, to a relative 1e-6."""
+        target = self.delta * (1 - 1e-9)
+        high = max(low, 1.0)
+        while delta_of(high, sensitivity, self.epsilon) > target:
             low, high = high, 2 * high
-            if high > LARGEST_SIGMA:
+            if high > largest:
                 raise InputError(
                     f"grid: epsilon {self.epsilon:g} at a sensitivity of {sensitivity:.0f} steps"
-                    " needs a sigma of more than 2^22 steps; take a larger grid step"
+                    f" needs a sigma of more than {largest:g} steps; take a larger grid step"
                 )
         while high - low > 1e-6 * high:
             middle = (low + high) / 2
-            if delta_of(middle, sensitivity, self.epsilon) > self.delta * (1 - 1e-9):
+            if delta_of(middle, sensitivity, self.epsilon) > target:
                 low = middle
             else:
                 high = middle
-        return DiscreteGaussian(Fraction(high))
+        return high
 
 
 def one_entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
-    """Exact delta of one entry shifted by `sensitivity` steps (CKS 2020, theorem 7).
+    """Delta of one entry shifted by `sensitivity` steps (CKS 2020, theorem 7).
 
-    P(Y > epsilon sigma^2 / D - D / 2) - e^epsilon P(Y > epsilon sigma^2 / D + D / 2), summed to 14
-    sigma; what is beyond weighs less than e^-90.
+    The sum of P(k) - e^epsilon P(k + D) over k > epsilon sigma^2 / D - D / 2, where it is positive,
+    up to 14 sigma; what is beyond weighs less than e^-90.
     """
-    reach = math.ceil(14 * sigma) + math.ceil(sensitivity)
-    k = np.arange(-reach, reach + 1)
+    reach = math.ceil(14 * sigma)
+    first = math.floor(epsilon * sigma**2 / sensitivity - sensitivity / 2)
+    total = np.exp(-np.square(np.arange(1, reach + 1) / sigma) / 2).sum() * 2 + 1
+    k = np.arange(max(first, -reach), reach + 1)
     p = np.exp(-np.square(k / sigma) / 2)
-    p /= p.sum()
-    middle = epsilon * sigma**2 / sensitivity
-    # Both tails start above the same multiple; a sum in one sweep keeps their difference positive.
-    shifted = np.zeros_like(p)
-    steps = int(sensitivity)
-    shifted[:-steps] = p[steps:]
-    gain = p - math.exp(epsilon) * shifted
-    return float(gain[k > middle - sensitivity / 2].clip(min=0).sum())
+    # A ratio of two probabilities has no cancellation where their difference would.
+    loss = (2 * k + sensitivity) * (sensitivity / (2 * sigma**2))
+    return float((p * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum() / total)
 
 
 def concentrated_delta(sigma: float, sensitivity: float, epsilon: float) -> float:

@@ -210,9 +210,7 @@ class Staircase:
         e = c.subtract(Decimal(1), b)
         top = c.divide(e, c.subtract(mass, e))
         period, place = divmod(abs(k), self.sensitivity)
-        return c.multiply(
-            top, exp_minus(self.epsilon * (period + (place >= self.width)), digits)
-        )
+        return c.multiply(top, exp_minus(self.epsilon * (period + (place >= self.width)), digits))
 
     @cached_property
     def _low_tread(self) -> Table | None:
@@ -247,9 +245,7 @@ class Staircase:
         place = uniform_below(self.width, n, source)
         if self._low_tread is not None:
             low = np.flatnonzero(self._low_tread.draw(n, source))
-            place[low] = self.width + uniform_below(
-                self.sensitivity - self.width, len(low), source
-            )
+            place[low] = self.width + uniform_below(self.sensitivity - self.width, len(low), source)
         return self._period.draw(n, source) * self.sensitivity + place
 
 
