@@ -1,1 +1,47 @@
 """Differentially private release of matrices, with a statement and a ledger."""
+
+from dp.accounting import Composition, Gaussian, Promise, compose
+from dp.adjacency import Adjacency, Element, Membership, Record
+from dp.audit import Audit, audit
+from dp.errors import BudgetError, InputError, LedgerError
+from dp.ledger import Budget, Event, Ledger
+from dp.mechanisms import (
+    MECHANISMS,
+    GaussianNoise,
+    GeometricNoise,
+    OptimalNoise,
+    StaircaseNoise,
+)
+from dp.release import BatchRelease, Release, release, release_batches
+from dp.smoothing import smooth
+from dp.statement import Statement
+
+__all__ = [
+    "MECHANISMS",
+    "Adjacency",
+    "Audit",
+    "BatchRelease",
+    "Budget",
+    "BudgetError",
+    "Composition",
+    "Element",
+    "Event",
+    "Gaussian",
+    "GaussianNoise",
+    "GeometricNoise",
+    "InputError",
+    "Ledger",
+    "LedgerError",
+    "Membership",
+    "OptimalNoise",
+    "Promise",
+    "Record",
+    "Release",
+    "StaircaseNoise",
+    "Statement",
+    "audit",
+    "compose",
+    "release",
+    "release_batches",
+    "smooth",
+]

@@ -1,0 +1,215 @@
+"""What several private events cost together, in one unit.
+
+An event is either a promise (epsilon, delta) or Gaussian noise of a known multiplier, on all records
+or on a Poisson sample of them. Promises compose by the best of the basic, the advanced and the exact
+rule; Gaussian events by opacus's accountants. Every value is an upper bound on the true epsilon.
+"""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from dp.errors import InputError
+from dp.mechanisms import check_delta, check_epsilon
+
+Array: TypeAlias = NDArray[np.float64]
+
+MOST_ATOMS = 400_000
+"""Distinct privacy losses that the exact rule enumerates before it leaves the others to win."""
+SAFETY = 1 + 1e-9
+"""Above the rounding error of the sums in double precision."""
+
+
+@frozen
+class Promise:
+    """One (epsilon, delta) event."""
+
+    epsilon: float
+    delta: float
+
+    def __attrs_post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+
+
+@frozen
+class Gaussian:
+    """Gaussian noise events.
+
+    Attributes:
+        noise_multiplier: sigma over the L2 sensitivity, above 0.
+        sample_rate: of Poisson sampling, in (0, 1]; 1 when every record takes part.
+        steps: times the noise is drawn, at least 1.
+        discrete: integer noise, whose bound is the concentrated (RDP) one only.
+    """
+
+    noise_multiplier: float
+    sample_rate: float = 1.0
+    steps: int = 1
+    discrete: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
+            raise InputError(
+                f"noise multiplier: found {self.noise_multiplier!r}, expected a number above 0"
+            )
+        if not 0 < self.sample_rate <= 1:
+            raise InputError(f"sample rate: found {self.sample_rate!r}, expected it in (0, 1]")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise InputError(f"steps: found {self.steps!r}, expected a whole number of at least 1")
+
+
+@frozen
+class Composition:
+    """What events cost together.
+
+    Attributes:
+        epsilon: at least 0; infinite when delta is too small for the events.
+        delta: at which epsilon holds.
+        rule: the composition rule or accountant that gave the number.
+    """
+
+    epsilon: float
+    delta: float
+    rule: str
+
+
+def compose_promises(promises: Sequence[Promise], delta: float) -> Composition:
+    """The best of basic, advanced and exact composition.
+
+    Kairouz, Oh, Viswanath (2015), theorems 3.3 to 3.5: k promises are no worse than k randomised
+    responses with losses +-epsilon_i, each of which fails altogether with probability delta_i.
+
+    Args:
+        promises: of mechanisms that may be chosen adaptively.
+        delta: in [0, 1).
+    """
+    if not promises:
+        return Composition(0.0, delta, "no event")
+    failure = -math.expm1(sum(math.log1p(-p.delta) for p in promises))
+    basic = sum(p.epsilon for p in promises)
+    if failure > delta * (1 + 1e-12):
+        return Composition(math.inf, delta, f"delta {delta:g} is below that of the events")
+    found = [Composition(basic, delta, "basic")]
+    slack = (delta - failure) / (1 - failure)
+    if slack > 0 and len(promises) > 1:
+        found.append(Composition(_advanced(promises, slack), delta, "advanced"))
+        losses = _losses(promises)
+        if losses is not None:
+            found.append(Composition(_exact(*losses, slack, basic), delta, "exact"))
+    return min(found, key=lambda each: each.epsilon)
+
+
+def _advanced(promises: Sequence[Promise], slack: float) -> float:
+    mean = sum(p.epsilon * math.tanh(p.epsilon / 2) for p in promises)
+    square = sum(p.epsilon**2 for p in promises)
+    return mean + math.sqrt(2 * math.log(1 / slack) * square)
+
+
+def _losses(promises: Sequence[Promise]) -> tuple[Array, Array] | None:
+    """Values and probabilities of the summed loss, or None when there are too many values."""
+    from scipy.stats import binom
+
+    values, weights = np.zeros(1), np.ones(1)
+    for epsilon, count in Counter(p.epsilon for p in promises).items():
+        if len(values) * (count + 1) > MOST_ATOMS:
+            return None
+        ups = np.arange(count + 1)
+        own = binom.pmf(ups, count, 1 / (1 + math.exp(-epsilon)))
+        values = np.add.outer(values, (2 * ups - count) * epsilon).ravel()
+        weights = np.multiply.outer(weights, own).ravel()
+    return values, weights
+
+
+def _exact(values: Array, weights: Array, slack: float, upper: float) -> float:
+    """The least epsilon with E[(1 - e^(epsilon - loss))+] <= slack, found by bisection."""
+
+    def excess(epsilon: float) -> float:
+        above = values > epsilon
+        return float(np.sum(weights[above] * -np.expm1(epsilon - values[above])))
+
+    low, high = 0.0, upper
+    if excess(low) <= slack / SAFETY:
+        return 0.0
+    while high - low > 1e-9 * upper:
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > slack / SAFETY else (low, middle)
+    return high * SAFETY
+
+
+def rdp_epsilon(events: Sequence[Gaussian], delta: float) -> float:
+    """Epsilon by opacus's Renyi accountant, for continuous and discrete noise."""
+    from opacus.accountants.analysis import rdp
+
+    orders = (
+        [1 + x / 10 for x in range(1, 100)] + list(range(12, 64)) + [2**k for k in range(6, 14)]
+    )
+    total: Any = 0.0
+    for e in events:
+        total = total + rdp.compute_rdp(
+            q=e.sample_rate, noise_multiplier=e.noise_multiplier, steps=e.steps, orders=orders
+        )
+    with warnings.catch_warnings():
+        # It advises more orders at the ends of the range; the bound is valid at any order.
+        warnings.simplefilter("ignore", UserWarning)
+        epsilon, _ = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)
+    return max(0.0, float(epsilon))
+
+
+def prv_epsilon(events: Sequence[Gaussian], delta: float) -> float | None:
+    """Epsilon by opacus's numerical accountant, or None where it fails."""
+    from opacus.accountants import PRVAccountant
+
+    accountant: Any = PRVAccountant()
+    accountant.history = [(e.noise_multiplier, e.sample_rate, e.steps) for e in events]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            epsilon = float(accountant.get_epsilon(delta=delta, eps_error=0.01))
+    except (ValueError, RuntimeError, ArithmeticError, MemoryError, IndexError):
+        return None
+    return epsilon if math.isfinite(epsilon) and epsilon >= 0 else None
+
+
+def compose_gaussians(events: Sequence[Gaussian], delta: float) -> Composition:
+    """The smaller of the Renyi and, where it succeeds, the numerical accountant's epsilon."""
+    if not events:
+        return Composition(0.0, delta, "no event")
+    if delta == 0:
+        return Composition(math.inf, delta, "Gaussian noise needs delta above 0")
+    rdp = Composition(rdp_epsilon(events, delta), delta, "opacus RDP")
+    if any(e.discrete for e in events):
+        return rdp
+    prv = prv_epsilon(events, delta)
+    if prv is None:
+        return Composition(rdp.epsilon, delta, "opacus RDP (its PRV accountant failed)")
+    return min(rdp, Composition(prv, delta, "opacus PRV"), key=lambda each: each.epsilon)
+
+
+def compose(
+    promises: Sequence[Promise], gaussians: Sequence[Gaussian], delta: float
+) -> Composition:
+    """Promises and Gaussian events of one unit together.
+
+    When there are both, Gaussian events get half of the delta that the promises leave and the two
+    epsilons add up.
+    """
+    if not gaussians:
+        return compose_promises(promises, delta)
+    if not promises:
+        return compose_gaussians(gaussians, delta)
+    failure = -math.expm1(sum(math.log1p(-p.delta) for p in promises))
+    half = (delta - failure) / 2
+    if half <= 0:
+        return Composition(math.inf, delta, f"delta {delta:g} leaves none for Gaussian events")
+    first = compose_promises(promises, delta - half)
+    second = compose_gaussians(gaussians, half)
+    return Composition(
+        first.epsilon + second.epsilon, delta, f"basic over: {first.rule}; {second.rule}"
+    )

@@ -1,0 +1,380 @@
+"""Noise a matrix once, smooth it, say what is protected, keep the books (kahm.txt, 3.8)."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from importlib.metadata import version
+from typing import Literal, TypeAlias
+
+import numpy as np
+from attrs import frozen
+
+from dp.accounting import Gaussian, Promise, compose_promises
+from dp.adjacency import Element, Record
+from dp.errors import InputError
+from dp.grid import Array, Grid, clip_rows, matrix
+from dp.ledger import Event, Ledger
+from dp.mechanisms import GaussianNoise, Mechanism, Noise, make_mechanism
+from dp.samplers import DiscreteGaussian
+from dp.smoothing import Smoothed, smooth, smooth_fixed, smooth_oracle_without_guarantee
+from dp.statement import NOT_PROTECTED, RecordLevel, Statement, record_level
+
+Smoothing: TypeAlias = Literal["sure", "none", "oracle"] | int
+SMOOTHINGS = ("sure", "none", "oracle")
+Batching: TypeAlias = Literal["order", "clusters"]
+
+MOST_ROWS = 1000
+"""Rows smoothed together; a longer batch is smoothed in blocks of storage order, since the work
+grows with the cube of the rows."""
+
+
+@frozen
+class Release:
+    """One released matrix.
+
+    Attributes:
+        matrix: smoothed and on the grid, shape (N, n), float64.
+        noisy: before smoothing, on the grid, as protected as `matrix`.
+        statement: what is protected.
+    """
+
+    matrix: Array
+    noisy: Array
+    statement: Statement
+
+
+@frozen
+class BatchRelease:
+    """Released batches of one client.
+
+    Attributes:
+        matrices: smoothed, one a batch, on the grid.
+        noisy: before smoothing.
+        statement: one for all batches.
+    """
+
+    matrices: tuple[Array, ...]
+    noisy: tuple[Array, ...]
+    statement: Statement
+
+
+@frozen
+class Plan:
+    """All public choices of a release, checked; made before any private value is touched."""
+
+    mechanism: Mechanism
+    adjacency: Element | Record
+    grid: Grid
+    smoothing: Smoothing
+
+    @property
+    def guarantee(self) -> bool:
+        """Whether the release is private at all."""
+        return self.smoothing != "oracle"
+
+    def squared_row_steps(self, n_columns: int) -> int:
+        """Squared L2 distance, in steps, by which a replaced row can move; Record only."""
+        assert isinstance(self.adjacency, Record)
+        moved = 4 * self.largest_row
+        # Shrinking towards 0 keeps entries inside the bounds only where they enclose 0.
+        if self.grid.first <= 0 <= self.grid.last:
+            moved = min(moved, n_columns * self.grid.levels**2)
+        return moved
+
+    @property
+    def largest_row(self) -> int:
+        """Largest squared L2 norm of a clipped row, in squared steps; Record only."""
+        assert isinstance(self.adjacency, Record)
+        return math.floor((Fraction(self.adjacency.norm) / Fraction(self.grid.step)) ** 2)
+
+    def noise(self, n_columns: int) -> Noise:
+        """The noise of every entry."""
+        if isinstance(self.adjacency, Element):
+            return self.mechanism.noise(self.grid.sensitivity(self.adjacency.distance))
+        assert isinstance(self.mechanism, GaussianNoise)
+        return self.mechanism.row_noise(self.squared_row_steps(n_columns))
+
+    def sensitivity(self, n_columns: int) -> float:
+        """In steps; the L2 distance of a row for records."""
+        if isinstance(self.adjacency, Element):
+            return float(self.grid.sensitivity(self.adjacency.distance))
+        return math.sqrt(self.squared_row_steps(n_columns))
+
+
+def make_plan(
+    *,
+    epsilon: object,
+    delta: object,
+    adjacency: object,
+    bounds: object,
+    grid: object,
+    mechanism: str,
+    smoothing: Smoothing,
+) -> Plan:
+    """Checks the public choices of a release; arguments as `release` has them."""
+    chosen = make_mechanism(mechanism, epsilon, delta)
+    if not isinstance(adjacency, Element | Record):
+        raise InputError(
+            f"adjacency: found {adjacency!r}, a release needs Element(distance) or Record(norm)"
+        )
+    if isinstance(adjacency, Record) and not isinstance(chosen, GaussianNoise):
+        raise InputError(
+            f"mechanism: {mechanism!r} protects single elements; records need 'gaussian'"
+        )
+    checked = Grid.make(bounds, grid)
+    if isinstance(adjacency, Record) and adjacency.norm < checked.step:
+        raise InputError(
+            f"grid: step {checked.step:g} is larger than the row norm {adjacency.norm:g};"
+            " take a smaller step"
+        )
+    fixed = isinstance(smoothing, int) and not isinstance(smoothing, bool) and smoothing >= 0
+    if not fixed and smoothing not in SMOOTHINGS:
+        raise InputError(
+            f"smoothing: found {smoothing!r}, expected 'sure', 'none', 'oracle' or a number of"
+            " passes of at least 0"
+        )
+    return Plan(chosen, adjacency, checked, smoothing)
+
+
+def release(
+    X: object,
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Element | Record,
+    bounds: tuple[float, float],
+    grid: float,
+    mechanism: str = "optimal",
+    smoothing: Smoothing = "sure",
+    ledger: Ledger | None = None,
+    purpose: str = "release",
+) -> Release:
+    """Releases one matrix.
+
+    Args:
+        X: private, shape (N, n), finite.
+        epsilon: above 0, in the unit of `adjacency`.
+        delta: in [0, 1), in the unit of `adjacency`.
+        adjacency: the unit, `Element(distance)` or `Record(norm)`.
+        bounds: (low, high) that entries are clamped to, from public knowledge.
+        grid: public step that entries and noise are multiples of.
+        mechanism: "optimal" (the paper's noise, the default), "geometric" or "staircase" (delta 0),
+            "gaussian" (delta above 0; the only one for records).
+        smoothing: "sure" (default: it never looks at X), "none", a fixed public number of passes,
+            or "oracle", for research, which voids the guarantee.
+        ledger: gets the event before any noise is drawn.
+        purpose: the event's text.
+
+    Raises:
+        InputError: an argument cannot be used.
+        BudgetError: the ledger's budget does not allow it; no noise was drawn.
+        LedgerError: the ledger was damaged or edited.
+    """
+    whole = release_batches(
+        [X],
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        bounds=bounds,
+        grid=grid,
+        batching="order",
+        mechanism=mechanism,
+        smoothing=smoothing,
+        ledger=ledger,
+        purpose=purpose,
+    )
+    return Release(whole.matrices[0], whole.noisy[0], whole.statement)
+
+
+def release_batches(
+    batches: Sequence[object],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Element | Record,
+    bounds: tuple[float, float],
+    grid: float,
+    batching: Batching,
+    mechanism: str = "optimal",
+    smoothing: Smoothing = "sure",
+    ledger: Ledger | None = None,
+    purpose: str = "release",
+) -> BatchRelease:
+    """Releases a client's batches once, with one statement and one ledger event.
+
+    Every record is in one batch, so the batches together keep the promise of each (parallel
+    composition).
+
+    Args:
+        batches: private, each of shape (N_i, n); disjoint records.
+        batching: how records came into batches. Only "order" (by class and storage order) is
+            accepted: clusters depend on the private entries, and so would each batch's size.
+        epsilon, delta, adjacency, bounds, grid, mechanism, smoothing, ledger, purpose: as
+            `release` has them.
+
+    Raises:
+        InputError, BudgetError, LedgerError: as `release` does.
+    """
+    plan = make_plan(
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        bounds=bounds,
+        grid=grid,
+        mechanism=mechanism,
+        smoothing=smoothing,
+    )
+    if batching != "order":
+        raise InputError(
+            f"batching: {batching!r} forms batches from private entries, so their sizes would tell"
+            " of them; use 'order'"
+        )
+    private = _same_width(batches)
+    n_columns = private[0].shape[1]
+    noise = plan.noise(n_columns)
+    digest = _keep_books(plan, noise, n_columns, ledger, purpose)
+    noisy = tuple(_noised(X, plan, noise) for X in private)
+    variance = noise.variance * plan.grid.step**2
+    passes: list[int] = []
+    matrices: list[Array] = []
+    for X, protected in zip(private, noisy, strict=True):
+        smoothed = _smoothed_blocks(protected, variance, plan.smoothing, X)
+        passes += [each.passes for each in smoothed]
+        joined = np.concatenate([each.matrix for each in smoothed])
+        matrices.append(plan.grid.nearest(joined))
+    rows = sum(len(X) for X in private)
+    statement = _statement(plan, noise, n_columns, len(private), rows, tuple(passes), digest)
+    return BatchRelease(tuple(matrices), noisy, statement)
+
+
+def _same_width(batches: Sequence[object]) -> list[Array]:
+    if len(batches) == 0:
+        raise InputError("batches: 0 found, a release needs at least 1")
+    one = len(batches) == 1
+    private = [matrix(X, "matrix" if one else f"batch {i}") for i, X in enumerate(batches)]
+    for i, X in enumerate(private):
+        if X.shape[1] != private[0].shape[1]:
+            raise InputError(
+                f"batch {i}: {X.shape[1]} columns, batch 0 has {private[0].shape[1]};"
+                " batches of one client have the same features"
+            )
+    return private
+
+
+def _keep_books(
+    plan: Plan, noise: Noise, n_columns: int, ledger: Ledger | None, purpose: str
+) -> str | None:
+    if ledger is None:
+        return None
+    if not plan.guarantee:
+        raise InputError(
+            "smoothing: 'oracle' voids the guarantee, no ledger can account for it; leave the"
+            " ledger out or choose 'sure'"
+        )
+    gaussian = None
+    if isinstance(noise, DiscreteGaussian):
+        multiplier = float(noise.sigma) / plan.sensitivity(n_columns)
+        gaussian = Gaussian(multiplier, discrete=True)
+    promise = Promise(plan.mechanism.epsilon, plan.mechanism.delta)
+    return ledger.spend(Event(purpose, plan.adjacency, promise, gaussian))
+
+
+def _noised(X: Array, plan: Plan, noise: Noise) -> Array:
+    codes = plan.grid.encode(X)
+    if isinstance(plan.adjacency, Record):
+        codes = clip_rows(codes, plan.largest_row)
+    return plan.grid.decode(codes + noise.draw(codes.size).reshape(codes.shape))
+
+
+def _smoothed_blocks(
+    noisy: Array, variance: float, how: Smoothing, private: Array
+) -> list[Smoothed]:
+    n_blocks = math.ceil(len(noisy) / MOST_ROWS)
+    blocks = np.array_split(noisy, n_blocks)
+    if how == "oracle":
+        truth = np.array_split(private, n_blocks)
+        return [
+            smooth_oracle_without_guarantee(block, own)
+            for block, own in zip(blocks, truth, strict=True)
+        ]
+    if how == "sure":
+        return [smooth(block, variance) for block in blocks]
+    return [smooth_fixed(block, 0 if how == "none" else int(how)) for block in blocks]
+
+
+def implied_for_records(
+    mechanism: Mechanism, adjacency: Element, grid: Grid, n_columns: int
+) -> tuple[RecordLevel, ...]:
+    """What an element-level promise implies for records of n_columns entries.
+
+    Two units: every entry of one row moves by at most the distance, and one row is replaced by any
+    other inside the bounds. Each is the composition of n_columns promises, at the delta that these
+    fail with plus one more delta (10^-5 where the mechanism is pure).
+    """
+    step = grid.sensitivity(adjacency.distance)
+    near = f"record (every entry of one row moves by at most {adjacency.distance:.12g})"
+    found = [_over_columns(mechanism, mechanism.epsilon, n_columns, near)]
+    # Beyond the distance a Gaussian's delta grows as well, so group privacy says nothing useful.
+    if grid.levels > step and not isinstance(mechanism, GaussianNoise):
+        epsilon = mechanism.noise(step).loss(grid.levels)
+        meaning = "record (one row replaced by any other inside the bounds)"
+        found.append(_over_columns(mechanism, epsilon, n_columns, meaning))
+    return tuple(found)
+
+
+def _over_columns(
+    mechanism: Mechanism, epsilon: float, n_columns: int, meaning: str
+) -> RecordLevel:
+    failure = -math.expm1(n_columns * math.log1p(-mechanism.delta))
+    delta = failure + (mechanism.delta or 1e-5)
+    promises = [Promise(epsilon, mechanism.delta)] * n_columns
+    return record_level(compose_promises(promises, delta), meaning)
+
+
+def _statement(
+    plan: Plan,
+    noise: Noise,
+    n_columns: int,
+    n_batches: int,
+    rows: int,
+    passes: tuple[int, ...],
+    digest: str | None,
+) -> Statement:
+    rules = {
+        "sure": "passes chosen from the noisy matrix alone by Stein's unbiased risk estimate",
+        "none": "none",
+        "oracle": "passes chosen by comparing with the private matrix; NO GUARANTEE",
+    }
+    rule = rules.get(str(plan.smoothing), f"{plan.smoothing} pass(es), a public constant")
+    implied: tuple[RecordLevel, ...] = ()
+    if isinstance(plan.adjacency, Element):
+        implied = implied_for_records(plan.mechanism, plan.adjacency, plan.grid, n_columns)
+    return Statement(
+        guarantee=plan.guarantee,
+        epsilon=plan.mechanism.epsilon,
+        delta=plan.mechanism.delta,
+        unit=plan.adjacency.unit,
+        mechanism=plan.mechanism.title,
+        noise_scale=math.sqrt(noise.variance) * plan.grid.step,
+        sensitivity_steps=plan.sensitivity(n_columns),
+        bounds=(plan.grid.low, plan.grid.high),
+        grid=plan.grid.step,
+        smoothing=rule,
+        passes=passes,
+        batches=n_batches,
+        rows=rows,
+        columns=n_columns,
+        record_level=implied,
+        assumptions=(
+            "bounds, grid step and all parameters were fixed without looking at the data",
+            "records were put into clients and batches by label and storage order, not by"
+            " their features, and each record is in one batch",
+            "the data set was released once with this promise; further releases add up",
+        ),
+        not_protected=NOT_PROTECTED,
+        ledger_digest=digest,
+        version=version("securefl"),
+    )
+
+
+__all__ = ["BatchRelease", "Plan", "Release", "release", "release_batches"]
