@@ -7,11 +7,20 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from dp.errors import InputError
+
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock beside `path`; other processes wait."""
-    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    """Holds an exclusive lock beside `path`; other processes wait.
+
+    Raises:
+        InputError: the folder is missing or cannot be written.
+    """
+    try:
+        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    except OSError as error:
+        raise InputError(f"{path}: its folder cannot be written ({error.strerror})") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

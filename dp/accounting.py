@@ -1,8 +1,9 @@
 """What several private events cost together, in one unit.
 
-An event is either a promise (epsilon, delta) or Gaussian noise of a known multiplier, on all records
-or on a Poisson sample of them. Promises compose by the best of the basic, the advanced and the exact
-rule; Gaussian events by opacus's accountants. Every value is an upper bound on the true epsilon.
+An event is either a promise (epsilon, delta) or Gaussian noise of a known multiplier, on all
+records or on a Poisson sample of them. Promises compose by the best of the basic, the advanced and
+the exact rule; Gaussian events by opacus's accountants. Every value is an upper bound on the true
+epsilon.
 """
 
 import math

@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 from dp._appending import locked, replace
 from dp.accounting import Composition, Gaussian, Promise, compose
-from dp.adjacency import Adjacency, adjacency_from_json, adjacency_to_json
+from dp.adjacency import Adjacency, Membership, adjacency_from_json, adjacency_to_json
 from dp.errors import BudgetError, InputError, LedgerError
 from dp.mechanisms import check_delta, check_epsilon
 
@@ -30,6 +30,7 @@ FORMAT = "securefl ledger"
 VERSION = 1
 LARGEST_FILE = 64 * 2**20
 LONGEST_TEXT = 200
+LARGEST_COUNT = 100_000
 
 
 @frozen
@@ -57,7 +58,7 @@ class Event:
         promise: (epsilon, delta) of the event, or None.
         gaussian: what is known of its Gaussian noise, or None. Where both are given each describes
             the whole event and the accountant takes the better.
-        count: times the event happened, at least 1.
+        count: times the event happened, 1 to 100,000.
     """
 
     what: str
@@ -73,8 +74,16 @@ class Event:
             raise InputError("event: its text must be one printable line")
         if self.promise is None and self.gaussian is None:
             raise InputError("event: neither a promise nor Gaussian noise; nothing could be added")
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise InputError(f"event: found count {self.count!r}, expected at least 1")
+        if isinstance(self.count, bool) or not isinstance(self.count, int):
+            raise InputError(f"event: found count {self.count!r}, expected a whole number")
+        if not 1 <= self.count <= LARGEST_COUNT:
+            raise InputError(f"event: found count {self.count}, expected 1 to {LARGEST_COUNT}")
+        sampled = self.gaussian is not None and self.gaussian.sample_rate < 1
+        if sampled and not isinstance(self.adjacency, Membership):
+            raise InputError(
+                "event: the gain from sampling is known for a member added or removed, not per"
+                f" {self.adjacency.unit}; account it per Membership"
+            )
 
 
 @frozen
