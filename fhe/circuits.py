@@ -1,13 +1,4 @@
-"""The encrypted minimum on base-4 digits, and the tournament on it.
-
-A comparison of digit vectors a and b takes the sign of every digit's difference (a 3-bit table),
-then combines the signs in groups of three as 4 x + 2 y + z, whose sign is that of the most
-significant non-zero one (a 4-bit table). A minimum then selects every digit with one more 4-bit
-table over (a - b + 3) + 7 [a < b]. No table is wider than 4 bits.
-
-Functions are traced on arrays of shape (pairs, digits), so one call compares many pairs and the
-library spreads them over the cores.
-"""
+"""The encrypted rules as circuits: the tournament on packed integers, and the paper's own."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,57 +7,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .digits import Traced, all_equal, minimum
 from .errors import LibraryError
 from .library import concrete_fhe
 from .parameters import RuleParameters
 
-Traced = Any
-"""An array of integers, or the library's stand-in for an encrypted one."""
 
-_DIGIT_SPAN = 7
-"""Differences of two digits take the values -3..3."""
+def _smallest(field: Traced, players: int, slab: int, keep_last: int | None = None) -> Traced:
+    """The smallest of `players` slabs of `slab` rows each, in a knock-out of minima.
 
-
-def _seven_if_negative(value: NDArray[Any]) -> NDArray[Any]:
-    return _DIGIT_SPAN * (np.asarray(value) < 0)
-
-
-def _difference_if_less(value: NDArray[Any]) -> NDArray[Any]:
-    value = np.asarray(value)
-    return np.where(value >= _DIGIT_SPAN, value - (_DIGIT_SPAN + 3), 0)
-
-
-def _combine(signs: list[Traced]) -> Traced:
-    """7 where the most significant non-zero sign is negative, else 0."""
-    fhe = concrete_fhe()
-
-    while True:
-        last = len(signs) <= 3
-        combined = []
-        for start in range(0, len(signs), 3):
-            group = signs[start : start + 3]
-            if len(group) == 1 and not last:
-                combined.append(group[0])
-                continue
-            total = group[-1]
-            for power, sign in enumerate(reversed(group[:-1]), start=1):
-                total = total + sign * 2**power
-            combined.append(fhe.univariate(_seven_if_negative if last else np.sign)(total))
-        if last:
-            return combined[0]
-        signs = combined
+    `keep_last` is the number of digits that the last minimum selects; None keeps all.
+    """
+    digits = field.shape[1]
+    while players > 1:
+        half = players // 2
+        keep = keep_last if players == 2 and keep_last is not None else digits
+        winners = minimum(field[: half * slab], field[half * slab : 2 * half * slab], keep)
+        odd = players % 2 == 1
+        field = np.concatenate((winners, field[2 * half * slab :])) if odd else winners
+        players -= half
+    return field
 
 
-def minimum(a: Traced, b: Traced, keep: int) -> Traced:
-    """The last `keep` digits of the smaller of a and b, both of shape (pairs, digits)."""
-    fhe = concrete_fhe()
+def knockout_sides(players: int) -> list[NDArray[np.bool_]]:
+    """For every round of `_smallest`, which players stand on the second side of their match.
 
-    digits = a.shape[1]
-    difference = a - b
-    sign = fhe.univariate(np.sign)(difference)
-    less = _combine([sign[:, i] for i in range(digits)])
-    index = difference[:, digits - keep :] + 3 + less.reshape((a.shape[0], 1))
-    return b[:, digits - keep :] + fhe.univariate(_difference_if_less)(index)
+    Holding one side at 0 and the other at 3 drives every difference of that round to its end.
+    """
+    slots = [[i] for i in range(players)]
+    rounds = []
+    while len(slots) > 1:
+        half = len(slots) // 2
+        second = np.zeros(players, bool)
+        second[[i for slot in slots[half : 2 * half] for i in slot]] = True
+        rounds.append(second)
+        merged = [slots[i] + slots[half + i] for i in range(half)]
+        slots = merged + slots[2 * half :]
+    return rounds
 
 
 def tournament(parameters: RuleParameters) -> Callable[..., Traced]:
@@ -75,26 +52,46 @@ def tournament(parameters: RuleParameters) -> Callable[..., Traced]:
     Returns the class digits of the smallest packed integer, shape (block, class digits). The last
     minimum selects those alone: nobody reads the others.
     """
-    block, packing = parameters.block, parameters.packing
+    packing = parameters.packing
+
+    def rule(*contributions: Traced) -> Traced:
+        if len(contributions) == 1:
+            # The library mishandles an output that no table has touched.
+            identity = concrete_fhe().univariate(lambda digit: digit)
+            return identity(contributions[0][:, packing.code_digits :])
+        field = np.concatenate(contributions, axis=0)
+        return _smallest(field, len(contributions), parameters.block, packing.class_digits)
+
+    return rule
+
+
+def paper(parameters: RuleParameters) -> Callable[..., Traced]:
+    """The paper's rule (kahm.txt, 3.9): minima over clients for each class, then equalities.
+
+    A function of one (block, classes x digits) array per contributor. Returns Phi* of eq. (106),
+    shape (classes, block): 1 for every class that attains the smallest code.
+    """
+    block, classes = parameters.block, parameters.classes
+    digits = parameters.packing.code_digits
 
     def rule(*contributions: Traced) -> Traced:
         fhe = concrete_fhe()
-
-        players = len(contributions)
-        if players == 1:
-            # The library mishandles an output that no table has touched.
-            return fhe.univariate(lambda digit: digit)(contributions[0][:, packing.code_digits :])
-        field = np.concatenate(contributions, axis=0)
-        while players > 1:
-            half = players // 2
-            keep = packing.class_digits if players == 2 else packing.digits
-            winners = minimum(field[: half * block], field[half * block : 2 * half * block], keep)
-            odd = players % 2 == 1
-            field = np.concatenate((winners, field[2 * half * block :])) if odd else winners
-            players -= half
-        return field
+        rows = [each.reshape((block * classes, digits)) for each in contributions]
+        field = rows[0] if len(rows) == 1 else np.concatenate(tuple(rows), axis=0)
+        by_class = _smallest(field, len(rows), block * classes)
+        # (query, class) rows become (class, query), so that classes are slabs of their own.
+        by_class = np.transpose(by_class.reshape((block, classes, digits)), (1, 0, 2))
+        flat = by_class.reshape((classes * block, digits))
+        smallest = _smallest(flat, classes, block)
+        return all_equal(by_class - smallest.reshape((1, block, digits)), fhe)
 
     return rule
+
+
+RULES: dict[str, Callable[[RuleParameters], Callable[..., Traced]]] = {
+    "tournament": tournament,
+    "paper": paper,
+}
 
 
 def _named(rule: Callable[..., Traced], names: list[str]) -> Callable[..., Traced]:
@@ -112,20 +109,24 @@ def _named(rule: Callable[..., Traced], names: list[str]) -> Callable[..., Trace
 
 
 def _inputset(parameters: RuleParameters) -> list[tuple[NDArray[np.int64], ...]]:
-    """Inputs that reach the ends of every intermediate value's range."""
-    shape = (parameters.block, parameters.packing.digits)
-    count = parameters.contributors
-    low, high = np.zeros(shape, np.int64), np.full(shape, 3, np.int64)
-    fixed = [tuple([low] * count), tuple([high] * count)]
-    turn = [tuple((low, high)[(i >> level) % 2] for i in range(count)) for level in range(8)]
-    turn += [tuple((high, low)[(i >> level) % 2] for i in range(count)) for level in range(8)]
-    halves = [
-        tuple(first if i < count // 2 else second for i in range(count))
-        for first, second in ((low, high), (high, low))
-    ]
+    """Inputs that reach both ends of every intermediate value.
+
+    The compiler takes the width of a table from what it sees here, so a round whose differences
+    were never driven to -3 and 3 would silently get a table too small.
+    """
+    shape = (parameters.block, parameters.columns)
+    count, classes = parameters.contributors, parameters.classes
+    ends = [np.zeros(shape, np.int64), np.full(shape, 3, np.int64)]
+    found = [tuple([end] * count) for end in ends]
+    for second in knockout_sides(count):
+        found += [tuple(ends[int(side != flip)] for side in second) for flip in (False, True)]
+    if parameters.rule == "paper":
+        digits = parameters.packing.code_digits
+        for second in knockout_sides(classes):
+            row = np.repeat(np.where(second, 3, 0), digits)
+            found += [tuple([np.tile(each, (shape[0], 1))] * count) for each in (row, 3 - row)]
     rng = np.random.default_rng(0)
-    random = [tuple(rng.integers(0, 4, shape) for _ in range(count)) for _ in range(30)]
-    return [*fixed, *turn, *halves, *random]
+    return found + [tuple(rng.integers(0, 4, shape) for _ in range(count)) for _ in range(20)]
 
 
 @lru_cache(maxsize=8)
@@ -147,7 +148,7 @@ def compile_rule(parameters: RuleParameters) -> Any:
         dump_artifacts_on_unexpected_failures=False,
     )
     compiler = fhe.Compiler(
-        _named(tournament(parameters), names), dict.fromkeys(names, "encrypted")
+        _named(RULES[parameters.rule](parameters), names), dict.fromkeys(names, "encrypted")
     )
     try:
         circuit = compiler.compile(_inputset(parameters), configuration)

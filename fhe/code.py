@@ -123,13 +123,17 @@ class Packing:
 
         min over classes of code * 4^k + class: the smallest code, the lowest class among ties.
         """
+        self.check(codes)
+        weight = BASE**self.class_digits
+        packed: Ints = (codes * weight + np.arange(self.classes)).min(axis=-1)
+        return packed
+
+    def check(self, codes: Ints) -> None:
+        """Raises InputError unless codes have shape (..., classes) and are p-bit integers."""
         if codes.shape[-1] != self.classes:
             raise InputError(f"codes: {codes.shape[-1]} classes, expected {self.classes}")
         if codes.size and not 0 <= codes.min() <= codes.max() < 2**self.bits:
             raise InputError(f"codes: found a value outside 0..{2**self.bits - 1}")
-        weight = BASE**self.class_digits
-        packed: Ints = (codes * weight + np.arange(self.classes)).min(axis=-1)
-        return packed
 
     def class_of(self, packed: Ints) -> Ints:
         """The class in a packed integer."""

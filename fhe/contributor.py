@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .code import Ints, to_digits
+from .code import Ints
 from .errors import InputError
 from .keys import SecretKeys
 from .messages import Contribution
@@ -32,8 +32,7 @@ def contribute(
         )
     if codes.ndim != 2 or len(codes) == 0:
         raise InputError(f"contributor {name!r}: codes of shape {codes.shape}, expected (q, C)")
-    packing = parameters.packing
-    digits = to_digits(packing.pack(codes), packing.digits)
+    digits = parameters.encode(codes)
     others: list[None] = [None] * parameters.contributors
     blocks = []
     for start in range(0, len(digits), parameters.block):

@@ -5,12 +5,13 @@ import json
 from typing import Any
 
 import attrs
+import numpy as np
 
-from .code import MAX_BITS, Packing
+from .code import MAX_BITS, Ints, Packing, from_digits, to_digits
 from .errors import InputError
 
 FAILURE_EXPONENTS = (40, 64, 128)
-RULES = ("tournament",)
+RULES = ("tournament", "paper")
 
 
 @attrs.frozen(kw_only=True)
@@ -23,7 +24,8 @@ class RuleParameters:
         bits: p of the codes, 4 to 16.
         block: queries of one run of the circuit; more are split into runs, the last one padded.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
-        rule: "tournament".
+        rule: "tournament" (Q - 1 minima of packed integers, the class comes out) or "paper" (Q x C
+            minima and C equalities, Phi* comes out).
     """
 
     contributors: int
@@ -53,9 +55,34 @@ class RuleParameters:
         return Packing(self.bits, self.classes)
 
     @property
+    def columns(self) -> int:
+        """Digits that a contributor sends per query."""
+        if self.rule == "paper":
+            return self.classes * self.packing.code_digits
+        return self.packing.digits
+
+    @property
     def lookups(self) -> int:
         """Table look-ups of one decision, over which the failure probability is split."""
+        if self.rule == "paper":
+            digits = self.packing.code_digits
+            minima = (self.contributors - 1) * self.classes + self.classes - 1
+            return minima * lookups_of_minimum(digits) + self.classes * (digits + 1)
         return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits)
+
+    def encode(self, codes: Ints) -> Ints:
+        """A contributor's codes (queries, classes) as the digits it sends (queries, columns)."""
+        packing = self.packing
+        if self.rule == "paper":
+            packing.check(codes)
+            return to_digits(codes, packing.code_digits).reshape(len(codes), self.columns)
+        return to_digits(packing.pack(codes), packing.digits)
+
+    def decode(self, output: Ints) -> Ints:
+        """The classes (block,) in one run's output; -1 where the output names none."""
+        if self.rule == "paper":
+            return np.where(output.any(axis=0), output.argmax(axis=0), -1).astype(np.int64)
+        return from_digits(output.astype(np.int64))
 
     def fingerprint(self) -> str:
         """Digest of all parameters, 64 hexadecimal digits."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .code import Ints, from_digits
+from .code import Ints
 from .errors import AnswerError, InputError
 from .keys import SecretKeys
 from .messages import Answer, library_values
@@ -20,8 +20,9 @@ def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
             f"answer: under key {answer.key[:16]}, these keys are"
             f" {keys.evaluation.fingerprint[:16]}; use the keys that the batch was encrypted with"
         )
-    blocks = [keys.client.decrypt(value) for value in library_values(answer, who="answer")]
-    classes = from_digits(np.concatenate(blocks).astype(np.int64))[: answer.queries]
+    values = library_values(answer, who="answer")
+    blocks = [keys.parameters.decode(np.asarray(keys.client.decrypt(value))) for value in values]
+    classes = np.concatenate(blocks)[: answer.queries]
     wrong = np.flatnonzero((classes < 0) | (classes >= keys.parameters.classes))
     if len(wrong):
         raise AnswerError(

@@ -3,19 +3,18 @@
 import numpy as np
 
 from .circuits import compile_rule
-from .code import Ints, from_digits, to_digits
+from .code import Ints
 from .contributor import padded
 from .errors import InputError
 from .parameters import RuleParameters
 
 
-def _packed(codes: Ints, parameters: RuleParameters) -> Ints:
+def _check(codes: Ints, parameters: RuleParameters) -> None:
     if codes.ndim != 3 or codes.shape[1] != parameters.contributors:
         raise InputError(
             f"codes: shape {codes.shape}, expected (queries, {parameters.contributors},"
             f" {parameters.classes})"
         )
-    return parameters.packing.pack(codes)
 
 
 def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
@@ -28,16 +27,19 @@ def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
     Returns:
         Shape (queries,).
     """
-    digits = to_digits(_packed(codes, parameters), parameters.packing.digits)
+    _check(codes, parameters)
+    sent = [parameters.encode(codes[:, i]) for i in range(parameters.contributors)]
     circuit = compile_rule(parameters)
     found = []
-    for start in range(0, len(digits), parameters.block):
-        block = digits[start : start + parameters.block]
-        arguments = [padded(block[:, i], parameters.block) for i in range(parameters.contributors)]
-        found.append(np.asarray(circuit.simulate(*arguments))[: len(block)])
-    return from_digits(np.concatenate(found).astype(np.int64))
+    for start in range(0, len(codes), parameters.block):
+        block = [digits[start : start + parameters.block] for digits in sent]
+        output = circuit.simulate(*(padded(digits, parameters.block) for digits in block))
+        found.append(parameters.decode(np.asarray(output))[: len(block[0])])
+    return np.concatenate(found)
 
 
 def plain(codes: Ints, parameters: RuleParameters) -> Ints:
     """The classes in plain arithmetic; same arguments and result as `simulate`."""
-    return parameters.packing.class_of(_packed(codes, parameters).min(axis=1))
+    _check(codes, parameters)
+    packing = parameters.packing
+    return packing.class_of(packing.pack(codes).min(axis=1))

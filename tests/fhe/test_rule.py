@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fhe
-from fhe.circuits import compile_rule
+from fhe.circuits import compile_rule, knockout_sides
 from fhe.code import to_digits
 from fhe.contributor import padded
-from kahm import classify
+from kahm import classify, feature_map
 
 
 def run(codes, keys):
@@ -60,15 +60,54 @@ def test_every_pair_of_four_bit_codes_is_compared_right():
         np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
 
 
-@pytest.mark.parametrize("contributors", [1, 2, 4, 7])
-@pytest.mark.parametrize("classes", [2, 17])
-def test_every_number_of_contributors_gives_the_plain_rule(contributors, classes):
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+@pytest.mark.parametrize("contributors", [1, 2, 3, 4, 7, 11])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, classes):
     parameters = fhe.RuleParameters(
-        contributors=contributors, classes=classes, bits=5, block=8, failure_exponent=40
+        rule=rule, contributors=contributors, classes=classes, bits=5, failure_exponent=40
     )
     rng = np.random.default_rng(contributors)
     codes = rng.integers(0, 32, (16, contributors, classes))
     np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+def test_every_case_of_three_clients_and_classes_at_three_levels(rule):
+    """All 3^9 = 19,683 code tables with values 0..2: every tie across clients and classes."""
+    parameters = fhe.RuleParameters(
+        rule=rule, contributors=3, classes=3, bits=4, block=256, failure_exponent=40
+    )
+    codes = np.array(list(itertools.product(range(3), repeat=9))).reshape(-1, 3, 3)
+    np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
+def test_the_papers_rule_marks_every_tied_class():
+    """Eq. (106) on ciphertexts: the one-hot output has a 1 for each class at the minimum."""
+    parameters = fhe.RuleParameters(
+        rule="paper", contributors=2, classes=3, bits=4, block=2, failure_exponent=40
+    )
+    codes = np.array([[[5, 9, 5], [7, 5, 9]], [[15, 15, 15], [15, 15, 3]]])
+    circuit = compile_rule(parameters)
+    output = circuit.simulate(*(parameters.encode(codes[:, i]) for i in range(2)))
+    np.testing.assert_array_equal(output.T, feature_map(codes))
+
+
+def test_the_papers_rule_answers_on_ciphertexts():
+    parameters = fhe.RuleParameters(
+        rule="paper", contributors=3, classes=4, bits=4, block=4, failure_exponent=40
+    )
+    codes = corners(parameters, np.random.default_rng(5), 2)
+    np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
+
+
+@pytest.mark.parametrize("players", range(2, 40))
+def test_every_player_meets_the_others_in_the_inputs_that_set_the_widths(players):
+    """In each round some match has its sides apart; after the last round one player is left."""
+    sides = knockout_sides(players)
+    assert 2 ** len(sides) >= players
+    assert all(0 < second.sum() < players for second in sides)
+    assert len({tuple(column) for column in np.array(sides).T}) >= len(sides)
 
 
 @pytest.mark.slow
