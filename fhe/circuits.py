@@ -1,6 +1,6 @@
 """The encrypted rules as circuits: the tournament on packed integers, and the paper's own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -136,25 +136,43 @@ def compile_rule(parameters: RuleParameters) -> Any:
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
-    fhe = concrete_fhe()
-
     names = [f"contributor_{i}" for i in range(parameters.contributors)]
+    rule = _named(RULES[parameters.rule](parameters), names)
+    failure = 2.0**-parameters.failure_exponent / parameters.lookups
+    return compile_circuit(rule, names, _inputset(parameters), failure)
+
+
+def compile_circuit(
+    function: Callable[..., Traced],
+    names: list[str],
+    inputset: Sequence[tuple[NDArray[np.int64], ...]],
+    failure: float,
+) -> Any:
+    """Compiles a function of encrypted arrays.
+
+    Args:
+        function: takes the names as keyword arguments.
+        names: of the arguments.
+        inputset: arrays that reach both ends of every intermediate value.
+        failure: probability that noise makes one table look-up wrong.
+
+    Raises:
+        LibraryError: the compiler found no secure parameters, or other ones than asked for.
+    """
+    fhe = concrete_fhe()
     configuration = fhe.Configuration(
-        p_error=2.0**-parameters.failure_exponent / parameters.lookups,
+        p_error=failure,
         loop_parallelize=True,
         compress_evaluation_keys=True,
         compress_input_ciphertexts=True,
         fhe_simulation=True,
         dump_artifacts_on_unexpected_failures=False,
     )
-    compiler = fhe.Compiler(
-        _named(RULES[parameters.rule](parameters), names), dict.fromkeys(names, "encrypted")
-    )
+    compiler = fhe.Compiler(function, dict.fromkeys(names, "encrypted"))
     try:
-        circuit = compiler.compile(_inputset(parameters), configuration)
+        circuit = compiler.compile(inputset, configuration)
     except RuntimeError as error:
         raise LibraryError(f"concrete-python: {' '.join(str(error).split())}") from error
-    wanted = 2.0**-parameters.failure_exponent / parameters.lookups
-    if circuit.p_error > wanted * (1 + 1e-9):
-        raise LibraryError(f"concrete-python: failure {circuit.p_error} a look-up, asked {wanted}")
+    if circuit.p_error > failure * (1 + 1e-9):
+        raise LibraryError(f"concrete-python: failure {circuit.p_error} a look-up, asked {failure}")
     return circuit

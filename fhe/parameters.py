@@ -114,7 +114,8 @@ def lookups_of_minimum(digits: int) -> int:
     combining, signs = 0, digits
     while True:
         groups = -(-signs // 3)
-        combining += groups
+        # A sign left over alone moves up as it is, except in the last step.
+        combining += groups - (1 if signs % 3 == 1 and groups > 1 else 0)
         if groups == 1:
             return digits + combining + digits
         signs = groups

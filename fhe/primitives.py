@@ -1,0 +1,92 @@
+"""Encrypted comparison, minimum, maximum and equality of many pairs of integers, by themselves."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from .circuits import compile_circuit
+from .code import Ints, from_digits, to_digits
+from .digits import Traced, equality, less, maximum, minimum
+from .errors import InputError
+from .parameters import FAILURE_EXPONENTS, lookups_of_minimum
+
+MIN_BITS, MAX_BITS = 4, 24
+
+_FUNCTIONS: dict[str, Callable[[Traced, Traced], Traced]] = {
+    "less": less,
+    "minimum": lambda a, b: minimum(a, b, a.shape[1]),
+    "maximum": maximum,
+    "equality": equality,
+}
+PRIMITIVES = tuple(_FUNCTIONS)
+
+
+@dataclass(frozen=True)
+class PrimitiveParameters:
+    """One operation on pairs of unsigned integers.
+
+    Attributes:
+        name: "less", "minimum", "maximum" or "equality".
+        bits: width of the integers, 4 to 24.
+        pairs: of one run, at least 1.
+        failure_exponent: a pair's result is wrong by noise with probability at most 2^-this.
+    """
+
+    name: str
+    bits: int
+    pairs: int = 1
+    failure_exponent: int = 128
+
+    def __post_init__(self) -> None:
+        if self.name not in PRIMITIVES:
+            raise InputError(f"primitive {self.name!r}: expected one of {', '.join(PRIMITIVES)}")
+        if not MIN_BITS <= self.bits <= MAX_BITS:
+            raise InputError(f"{self.name}: {self.bits} bits, expected {MIN_BITS} to {MAX_BITS}")
+        if self.pairs < 1:
+            raise InputError(f"{self.name}: {self.pairs} pairs, expected at least 1")
+        if self.failure_exponent not in FAILURE_EXPONENTS:
+            raise InputError(
+                f"{self.name}: failure 2^-{self.failure_exponent}, expected one of"
+                f" {', '.join(f'2^-{e}' for e in FAILURE_EXPONENTS)}"
+            )
+
+    @property
+    def digits(self) -> int:
+        """Base-4 digits of an integer."""
+        return -(-self.bits // 2)
+
+    @property
+    def lookups(self) -> int:
+        """Table look-ups of one pair."""
+        if self.name == "equality":
+            return self.digits + 1
+        return lookups_of_minimum(self.digits) - (self.digits if self.name == "less" else 0)
+
+    def encode(self, values: Ints) -> Ints:
+        """Integers (pairs,) as digits (pairs, digits)."""
+        if values.shape != (self.pairs,):
+            raise InputError(f"{self.name}: values of shape {values.shape}, expected {self.pairs}")
+        if values.min() < 0 or values.max() >= 2**self.bits:
+            raise InputError(f"{self.name}: a value does not fit in {self.bits} bits")
+        return to_digits(values, self.digits)
+
+    def decode(self, output: Any) -> Ints:
+        """A run's output as integers, or as 0 and 1, shape (pairs,)."""
+        found = np.asarray(output).astype(np.int64)
+        return from_digits(found) if found.ndim == 2 else found
+
+
+@lru_cache(maxsize=8)
+def compile_primitive(parameters: PrimitiveParameters) -> Any:
+    """The library's circuit of an operation on two (pairs, digits) arrays named a and b."""
+    function = _FUNCTIONS[parameters.name]
+    low = np.zeros((parameters.pairs, parameters.digits), np.int64)
+    high = low + 3
+    rng = np.random.default_rng(0)
+    inputset: list[tuple[Ints, ...]] = [(a, b) for a in (low, high) for b in (low, high)]
+    inputset += [(rng.integers(0, 4, low.shape), rng.integers(0, 4, low.shape)) for _ in range(20)]
+    failure = 2.0**-parameters.failure_exponent / parameters.lookups
+    return compile_circuit(lambda a, b: function(a, b), ["a", "b"], inputset, failure)
