@@ -41,9 +41,7 @@ def oracle_curve(pmf: Any, sensitivity: int, epsilon: float, reach: int) -> Any:
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.1])
 @pytest.mark.parametrize("sensitivity", [1, 2, 7])
-def test_the_papers_noise_keeps_its_promise_exactly(
-    epsilon: float, delta: float, sensitivity: int
-):
+def test_the_papers_noise_keeps_its_promise_exactly(epsilon: float, delta: float, sensitivity: int):
     noise = OptimalNoise(epsilon, delta).noise(sensitivity)
     reach = int(60 * sensitivity / epsilon) + 20
     truth = oracle_curve(geometric_pmf_of(noise), sensitivity, epsilon, reach)
@@ -72,8 +70,8 @@ def test_pure_mechanisms_have_no_delta(epsilon: float, sensitivity: int):
     assert privacy_curve(stairs, sensitivity, epsilon) < NEGLIGIBLE
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-5), (1.0, 1e-5), (3.0, 1e-8)])
-@pytest.mark.parametrize("sensitivity", [1, 3])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (3.0, 1e-8)])
+@pytest.mark.parametrize("sensitivity", [1, 2])
 def test_the_gaussian_of_one_entry_is_calibrated_to_its_exact_curve(
     epsilon: float, delta: float, sensitivity: int
 ):
@@ -96,6 +94,7 @@ def test_a_scale_that_is_too_small_is_caught(wrong: float):
     assert privacy_curve(with_atom, sensitivity, epsilon) > 2e-5
     stairs = Staircase(Fraction(epsilon) / Fraction(wrong), sensitivity, 2)
     assert privacy_curve(stairs, sensitivity, epsilon) > 1e-3
+    sensitivity = 2  # a sum over fewer integers, each of which takes its time
     gaussian: Any = GaussianNoise(epsilon, 1e-5).noise(sensitivity)
     smaller = type(gaussian)(gaussian.sigma * Fraction(wrong))
     assert privacy_curve(smaller, sensitivity, epsilon) > 1e-5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpmath import mp, mpf, nsum
+from mpmath import mp, mpf
 from scipy.stats import chi2_contingency, chisquare
 
 from dp.exact import os_randomness
@@ -17,9 +17,14 @@ from dp.samplers import BLOCK, DiscreteGaussian, Geometric, Staircase, TwoSidedG
 mp.dps = 50
 
 
-def geometric_pmf(rate: float, atom: float) -> Any:
-    a = mp.exp(-mpf(rate))
-    return lambda k: (1 - mpf(atom)) * (1 - a) / (1 + a) * a ** abs(k) + (mpf(atom) if k == 0 else 0)
+def real(value: Any) -> Any:
+    exact = value if isinstance(value, mpf) else Fraction(value)
+    return exact if isinstance(exact, mpf) else mpf(exact.numerator) / exact.denominator
+
+
+def geometric_pmf(rate: Any, atom: Any) -> Any:
+    a, p = mp.exp(-real(rate)), real(atom)
+    return lambda k: (1 - p) * (1 - a) / (1 + a) * a ** abs(k) + (p if k == 0 else 0)
 
 
 def staircase_pmf(epsilon: float, sensitivity: int, width: int) -> Any:
@@ -36,14 +41,19 @@ def staircase_pmf(epsilon: float, sensitivity: int, width: int) -> Any:
 
 def gaussian_pmf(sigma: float) -> Any:
     s = mpf(sigma)
-    total = nsum(lambda k: mp.exp(-(k**2) / (2 * s**2)), [-int(20 * sigma + 5), int(20 * sigma + 5)])
+    total = mp.fsum(
+        mp.exp(-mpf(k * k) / (2 * s**2)) for k in range(-int(20 * sigma + 5), int(20 * sigma + 6))
+    )
     return lambda k: mp.exp(-(mpf(k) ** 2) / (2 * s**2)) / total
 
 
 CASES = [
-    (TwoSidedGeometric(Fraction(1, 3)), geometric_pmf(1 / 3, 0)),
-    (TwoSidedGeometric(Fraction(1, 3), Fraction(1, 4)), geometric_pmf(1 / 3, 0.25)),
-    (TwoSidedGeometric(Fraction(1, 700), Fraction(1, 100)), geometric_pmf(1 / 700, 0.01)),
+    (TwoSidedGeometric(Fraction(1, 3)), geometric_pmf(Fraction(1, 3), 0)),
+    (TwoSidedGeometric(Fraction(1, 3), Fraction(1, 4)), geometric_pmf(Fraction(1, 3), 0.25)),
+    (
+        TwoSidedGeometric(Fraction(1, 700), Fraction(1, 100)),
+        geometric_pmf(Fraction(1, 700), Fraction(1, 100)),
+    ),
     (TwoSidedGeometric(Fraction(5)), geometric_pmf(5, 0)),
     (Staircase(Fraction(1), 7, 3), staircase_pmf(1, 7, 3)),
     (Staircase(Fraction(1, 2), 4, 4), staircase_pmf(0.5, 4, 4)),
@@ -87,9 +97,8 @@ def test_a_million_draws_follow_the_probabilities(noise: Any, pmf: Any):
 @pytest.mark.parametrize(("noise", "pmf"), CASES, ids=NAMES)
 def test_the_variance_is_that_of_the_probabilities(noise: Any, pmf: Any):
     deviation = noise.variance**0.5
-    reach = int(60 * deviation) + 10
-    step = 1
-    total = sum(2 * float(pmf(k)) * k * k for k in range(1, reach, step))
+    reach = int(40 * deviation) + 10
+    total = sum(2 * float(pmf(k)) * k * k for k in range(1, reach))
     assert noise.variance == pytest.approx(total, rel=1e-9)
 
 
@@ -186,6 +195,6 @@ def test_staircase_width_is_the_best_of_all():
 
 
 def test_probabilities_add_up_to_one():
-    for noise, _ in CASES[:6]:
+    for noise, _ in CASES[:2] + CASES[3:6]:
         total = noise.pmf(0) + 2 * sum((noise.pmf(k) for k in range(1, 3000)), Decimal(0))
-        assert total <= 1 + Decimal(10) ** -30
+        assert abs(total - 1) < Decimal(10) ** -20
