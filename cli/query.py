@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.data import make_read_options, read_options
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.output import Output, human_bytes, output_options
+
+if TYPE_CHECKING:
+    from fhe.audit import Audit
 
 SUFFIX = ".contribution"
 
@@ -23,6 +26,12 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
 @click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to send.")
 @click.option("--client", "clients", multiple=True, help="Only these; default: all heads here.")
+@click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
+@click.option(
+    "--audit-file",
+    type=click.Path(path_type=Path),
+    help="The batch's audit secret: written where absent, else read; not for the evaluator.",
+)
 @click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
 @_rows
 @passphrase_option
@@ -36,6 +45,8 @@ def encrypt(
     out: Path,
     clients: tuple[str, ...],
     batch: str | None,
+    audit: int | None,
+    audit_file: Path | None,
     rows: str | None,
     passphrase_file: Path | None,
     **reading: Any,
@@ -60,15 +71,20 @@ def encrypt(
             f"{keys}: keys for {secret.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; make new ones (securefl keys new)"
         )
+    known = _audit(audit, audit_file)
     batch = batch or new_batch()
     out.mkdir(parents=True, exist_ok=True)
     sizes: dict[str, int] = {}
     with output.progress() as progress:
         for i, (head, path) in enumerate(zip(heads, taken, strict=True)):
+            position = manifest.client_index(head.client)
+            codes = head_codes(head, features, manifest)
+            if known is not None:
+                codes = known.mix(codes, position, secret.parameters)
             message = fhe.contribute(
-                head_codes(head, features, manifest),
+                codes,
                 secret,
-                contributor=manifest.client_index(head.client),
+                contributor=position,
                 name=head.client,
                 federation=manifest.fingerprint,
                 batch=batch,
@@ -80,6 +96,23 @@ def encrypt(
         f"{out}: {len(features)} queries, {len(sizes)} contributions of"
         f" {human_bytes(max(sizes.values()))}, batch {batch}",
     )
+
+
+def _audit(count: int | None, path: Path | None) -> "Audit | None":
+    """The batch's audit secret, made or read; None where no audit is asked for."""
+    from fhe.audit import load_audit, new_audit, save_audit
+
+    if count is None and path is None:
+        return None
+    if path is None:
+        raise click.UsageError("--audit needs --audit-file, where the batch's secret is kept")
+    if path.exists():
+        return load_audit(path)
+    if count is None:
+        raise click.UsageError(f"{path} does not exist; say with --audit how many known answers")
+    audit = new_audit(count)
+    save_audit(path, audit)
+    return audit
 
 
 def _contributions(sources: Sequence[Path]) -> list[Path]:
@@ -170,13 +203,24 @@ def _infer_in_the_clear(
 @click.argument("answer", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--audit-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check the batch's known answers; one wrong answer refuses the whole batch.",
+)
 @passphrase_option
 @output_options
 def decrypt(
-    output: Output, answer: Path, keys: Path, run: Path, passphrase_file: Path | None
+    output: Output,
+    answer: Path,
+    keys: Path,
+    run: Path,
+    audit_file: Path | None,
+    passphrase_file: Path | None,
 ) -> None:
     """Read the classes in the file ANSWER."""
     import fhe
+    from fhe.audit import load_audit
     from secure_fl.errors import InputError
     from secure_fl.manifest import load_manifest
 
@@ -186,6 +230,10 @@ def decrypt(
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
     found = fhe.read_answer(message, secret)
+    if audit_file is not None:
+        audit = load_audit(audit_file)
+        found = audit.check(found, secret.parameters)
+        output.note(f"all {audit.known} known answers are right")
     _show_classes(output, [manifest.classes[c] for c in found], None)
 
 

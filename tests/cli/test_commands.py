@@ -87,6 +87,25 @@ def test_a_batch_goes_through_all_roles(work, keys):
     assert json.loads(out)["classes"] == json.loads(simulated)["classes"]
 
 
+def test_known_answers_are_checked_and_taken_out(work, keys, tmp_path):
+    """The real answers come back alone; a foreign audit secret refuses the batch."""
+    queries, sent, answer = work / "digits" / "test.npz", tmp_path / "sent", tmp_path / "answer"
+    audit = tmp_path / "audit"
+    common = ("--run", work / "run", "--keys", keys, "--rows", "0:3")
+    securefl("encrypt", queries, *common, "--out", sent, "--audit", 5, "--audit-file", audit)
+    securefl("infer", sent, "--keys", keys, "--out", answer)
+    read = ("decrypt", answer, "--keys", keys, "--run", work / "run", "--audit-file")
+    out, err = securefl(*read, audit)
+    assert len(out.split()) == 3
+    assert "all 5 known answers are right" in err
+    other = tmp_path / "other"
+    more = (*common, "--out", tmp_path / "sent2", "--audit", 5, "--audit-file", other)
+    securefl("encrypt", queries, *more)
+    out, err = securefl(*read, other, check=1)
+    assert out == ""
+    assert "known answers are wrong" in err
+
+
 def test_plain_answers_are_right_on_most_digits(work):
     queries = work / "digits" / "test.npz"
     out, _ = securefl("infer", queries, "--run", work / "run", "--mode", "plain", "--json", "-q")

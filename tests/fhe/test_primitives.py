@@ -73,7 +73,7 @@ def test_a_value_beyond_its_width_is_refused():
         PrimitiveParameters("minimum", 8).encode(np.array([256]))
 
 
-@pytest.mark.parametrize(("bits", "lookups"), [(8, 10), (14, 17), (16, 20), (24, 29)])
+@pytest.mark.parametrize(("bits", "lookups"), [(8, 10), (14, 17), (16, 20), (24, 30)])
 def test_a_minimum_takes_as_many_lookups_as_the_failure_is_split_over(bits, lookups):
     """The compiler's own count, so that the union bound of the failure probability holds."""
     parameters = PrimitiveParameters("minimum", bits, 1, 40)

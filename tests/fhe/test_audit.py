@@ -1,0 +1,102 @@
+"""Known answers: an evaluator that lies is found out as often as predicted, an honest one never."""
+
+import stat
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import fhe
+from fhe.audit import Audit, escape_probability, load_audit, new_audit, save_audit
+
+PARAMETERS = fhe.RuleParameters(contributors=3, classes=5, bits=6, block=4, failure_exponent=40)
+
+
+def batch(audit, real):
+    """What an honest evaluator answers to real codes with the known ones mixed in."""
+    mixed = [audit.mix(real[:, i], i, PARAMETERS) for i in range(3)]
+    return fhe.plain(np.stack(mixed, axis=1), PARAMETERS)
+
+
+@pytest.fixture
+def real():
+    return np.random.default_rng(0).integers(0, 64, (90, 3, 5))
+
+
+def test_an_honest_evaluators_real_answers_come_back_in_order(real):
+    audit = new_audit(10)
+    answers = audit.check(batch(audit, real), PARAMETERS)
+    np.testing.assert_array_equal(answers, fhe.plain(real, PARAMETERS))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
+def test_a_lying_evaluator_is_found_as_often_as_predicted(real, share):
+    """400 batches of 90 real and 10 known queries; 99.99 % bounds of the binomial count."""
+    rng = np.random.default_rng(1)
+    wrong = max(1, round(share * 100))
+    trials, found = 400, 0
+    for _ in range(trials):
+        audit = new_audit(10)
+        answers = batch(audit, real)
+        lies = rng.choice(100, wrong, replace=False)
+        answers[lies] = (answers[lies] + rng.integers(1, 5, wrong)) % 5
+        try:
+            audit.check(answers, PARAMETERS)
+        except fhe.AnswerError:
+            found += 1
+    predicted = 1 - escape_probability(100, 10, wrong)
+    low, high = binom.interval(0.9999, trials, predicted)
+    assert low <= found <= high
+
+
+def test_known_positions_and_codes_depend_on_the_seed_alone():
+    first, second = Audit(bytes(32), 5), Audit(bytes(32), 5)
+    np.testing.assert_array_equal(first.positions(50), second.positions(50))
+    np.testing.assert_array_equal(first.codes(1, PARAMETERS), second.codes(1, PARAMETERS))
+    assert not np.array_equal(first.codes(1, PARAMETERS), first.codes(2, PARAMETERS))
+    assert not np.array_equal(first.positions(50), Audit(b"\1" * 32, 5).positions(50))
+
+
+def test_every_position_is_equally_likely():
+    counts = sum(np.bincount(new_audit(5).positions(20), minlength=20) for _ in range(2000))
+    low, high = binom.interval(1 - 1e-7, 2000, 5 / 20)
+    assert np.all((low <= counts) & (counts <= high))
+
+
+def test_every_known_class_is_about_equally_likely():
+    """A known answer that was nearly always the same class could be guessed."""
+    audit = new_audit(5000)
+    packing = PARAMETERS.packing
+    packed = np.min([packing.pack(audit.codes(i, PARAMETERS)) for i in range(3)], axis=0)
+    counts = np.bincount(packing.class_of(packed), minlength=5)
+    # Ties go to the lowest class, so the first is a little likelier.
+    assert np.all((counts > 700) & (counts < 1500))
+
+
+def test_known_queries_look_like_real_ones_on_the_wire(keys):
+    """Every block of a contribution has the same length and no header says which are known."""
+    codes = np.zeros((6, 5), np.int64)
+    mixed = new_audit(2).mix(codes, 0, keys.parameters)
+    sent = fhe.contribute(mixed, keys, contributor=0, name="c0", federation="f", batch="b")
+    assert len({len(block) for block in sent.blocks}) == 1
+    assert sent.queries == 8
+    assert "audit" not in str(sent.header())
+
+
+def test_the_secret_comes_back_and_is_for_its_owner_alone(tmp_path):
+    audit = new_audit(7)
+    save_audit(tmp_path / "audit", audit)
+    assert load_audit(tmp_path / "audit") == audit
+    assert stat.S_IMODE((tmp_path / "audit").stat().st_mode) == 0o600
+    assert audit.seed.hex() not in repr(audit)
+
+
+@pytest.mark.parametrize("known", [0, 10_001])
+def test_a_senseless_number_of_known_answers_is_refused(known):
+    with pytest.raises(fhe.InputError, match="known answers"):
+        new_audit(known)
+
+
+def test_a_batch_of_known_queries_alone_is_refused():
+    with pytest.raises(fhe.InputError, match="5 known answers in a batch of 5"):
+        new_audit(5).positions(5)
