@@ -1,0 +1,286 @@
+"""The books: append-only, chained, whole, and a budget that holds across processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dp import (
+    Budget,
+    BudgetError,
+    Element,
+    Event,
+    Gaussian,
+    InputError,
+    Ledger,
+    LedgerError,
+    Membership,
+    Promise,
+    Record,
+)
+
+UNIT = Element(1.0)
+EVENT = Event("a release", UNIT, Promise(1.0, 1e-6))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "ledger.jsonl", "hospital a", Budget(3.0, 1e-4, UNIT))
+
+
+def test_events_are_read_back_as_they_were_spent(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "l", "hospital a")
+    events = (
+        EVENT,
+        Event("rows", Record(2.5), Promise(1.0, 1e-5), Gaussian(4.1, discrete=True)),
+        Event("training", Membership("client"), gaussian=Gaussian(1.1, 0.01, 500), count=2),
+    )
+    digests = [ledger.spend(event) for event in events]
+    reopened = Ledger.open(ledger.path)
+    assert reopened.events == events
+    assert reopened.data_set == "hospital a"
+    assert reopened.budget is None
+    assert all(reopened.holds(digest) for digest in digests)
+    assert not reopened.holds("0" * 64)
+
+
+def test_lines_are_only_ever_added(ledger: Ledger):
+    before = ledger.path.read_bytes()
+    for _ in range(3):
+        ledger.spend(EVENT)
+        after = ledger.path.read_bytes()
+        assert after.startswith(before)
+        assert after.count(b"\n") == before.count(b"\n") + 1
+        before = after
+
+
+def test_asking_twice_gives_the_same_number(ledger: Ledger):
+    ledger.spend(EVENT)
+    ledger.spend(Event("noise", UNIT, Promise(0.5, 1e-6), Gaussian(9.0, discrete=True)))
+    first = ledger.get_epsilon(1e-4)
+    assert first == ledger.get_epsilon(1e-4) == Ledger.open(ledger.path).get_epsilon(1e-4)
+    assert first.epsilon >= 0
+
+
+def test_an_unspent_ledger_costs_nothing(ledger: Ledger):
+    assert ledger.get_epsilon(1e-5).epsilon == 0
+
+
+def test_the_event_that_would_exceed_the_budget_is_refused(ledger: Ledger):
+    for _ in range(3):
+        ledger.spend(EVENT)
+    before = ledger.path.read_bytes()
+    with pytest.raises(BudgetError, match=r"epsilon to 4 .* the budget is 3 \(3 spent\)"):
+        ledger.spend(EVENT)
+    assert ledger.path.read_bytes() == before
+
+
+def test_a_delta_beyond_the_budget_is_refused_too(ledger: Ledger):
+    with pytest.raises(BudgetError):
+        ledger.spend(Event("careless", UNIT, Promise(0.1, 1e-3)))
+    with pytest.raises(BudgetError):
+        ledger.spend(Event("many", UNIT, Promise(0.001, 1e-6), count=200))
+
+
+def test_a_budget_is_not_passed_by_by_another_unit(ledger: Ledger):
+    for other in (Element(2.0), Record(1.0), Membership()):
+        with pytest.raises(InputError, match="units do not add up"):
+            ledger.spend(Event("other", other, Promise(0.1, 0.0)))
+    assert ledger.events == ()
+
+
+def test_units_are_never_added_up(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "l", "a")
+    ledger.spend(EVENT)
+    ledger.spend(Event("rows", Record(1.0), Promise(2.0, 0.0)))
+    with pytest.raises(InputError, match="do not add up; name one"):
+        ledger.get_epsilon(1e-5)
+    assert ledger.get_epsilon(1e-5, UNIT).epsilon == 1.0
+    assert ledger.get_epsilon(1e-5, Record(1.0)).epsilon == 2.0
+    assert ledger.get_epsilon(1e-5, Record(3.0)).epsilon == 0.0
+    assert ledger.units == (UNIT, Record(1.0))
+
+
+def test_sampling_gains_only_per_member():
+    """Opacus's bound is for a record added or removed, not for one replaced or one entry."""
+    for unit in (UNIT, Record(1.0)):
+        with pytest.raises(InputError, match="the gain from sampling"):
+            Event("training", unit, gaussian=Gaussian(1.0, 0.1))
+
+
+def test_a_training_runs_cost_is_that_of_its_accountant(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "l", "a", Budget(1.8, 1e-5, Membership()))
+    event = Event("training", Membership(), gaussian=Gaussian(1.1, 0.01, 1000))
+    ledger.spend(event)
+    assert 1.3 < ledger.get_epsilon(1e-5).epsilon < 1.8
+    with pytest.raises(BudgetError):
+        ledger.spend(event)
+
+
+def lines_of(ledger: Ledger) -> list[bytes]:
+    return ledger.path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("place", ["epsilon", "what", "data_set", "time"])
+def test_a_line_edited_by_hand_is_found(ledger: Ledger, place: str):
+    for _ in range(2):
+        ledger.spend(EVENT)
+    edits = {
+        "epsilon": (b'"epsilon":1.0', b'"epsilon":0.1'),
+        "what": (b"a release", b"a Release"),
+        "data_set": (b"hospital a", b"hospital b"),
+        "time": (b'"time":"20', b'"time":"21'),
+    }
+    content = ledger.path.read_bytes()
+    assert edits[place][0] in content
+    ledger.path.write_bytes(content.replace(*edits[place], 1))
+    for action in (lambda: Ledger.open(ledger.path), lambda: ledger.spend(EVENT)):
+        with pytest.raises(LedgerError, match=r"line \d was edited"):
+            action()
+
+
+def test_lines_taken_out_moved_or_torn_are_found(ledger: Ledger):
+    for _ in range(3):
+        ledger.spend(EVENT)
+    header, first, second, third = lines_of(ledger)
+    for damaged in (
+        [header, second, third],
+        [header, second, first, third],
+        [first, second, third],
+        [header, first, first],
+        [header, first, second[:-20]],
+        [header, first, b"\n"],
+        [header, b"{}\n"],
+        [header, b"[" * 100_000 + b"\n"],
+        [header, first.replace(b'{"', b'{ "', 1)],
+        [b""],
+        [b"\xff\xfe\n"],
+    ):
+        ledger.path.write_bytes(b"".join(damaged))
+        with pytest.raises(LedgerError) as caught:
+            Ledger.open(ledger.path)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_chain_made_anew_is_caught_by_the_digest_of_a_statement(tmp_path: Path):
+    """Cutting off the end leaves a valid chain; the digest that a statement repeats is gone."""
+    ledger = Ledger.create(tmp_path / "l", "a")
+    ledger.spend(EVENT)
+    digest = ledger.spend(EVENT)
+    ledger.path.write_bytes(b"".join(lines_of(ledger)[:-1]))
+    assert not Ledger.open(ledger.path).holds(digest)
+
+
+def test_a_well_chained_event_that_cannot_be_is_refused(ledger: Ledger):
+    """Whoever can compute digests still cannot enter a negative epsilon."""
+    from dp.ledger import _line, _sealed
+
+    ledger.spend(EVENT)
+    header, event = (json.loads(line) for line in lines_of(ledger))
+    body = {k: v for k, v in event.items() if k not in ("digest", "previous")}
+    for change in (
+        {"promise": {"epsilon": -1.0, "delta": 0.0}},
+        {"promise": {"epsilon": float("nan"), "delta": 0.0}},
+        {"promise": {"epsilon": "1", "delta": 0.0}},
+        {"promise": {"epsilon": 1.0}},
+        {"count": 0},
+        {"unit": {"kind": "element", "distance": -1.0}},
+        {"unit": "element"},
+    ):
+        forged = _sealed({**body, **change}, header["digest"])
+        ledger.path.write_bytes(_line(header) + _line(forged))
+        with pytest.raises(LedgerError, match="cannot be"):
+            Ledger.open(ledger.path)
+
+
+def test_another_format_or_version_names_both(tmp_path: Path):
+    from dp.ledger import _line, _sealed
+
+    path = tmp_path / "l"
+    future = {"format": "securefl ledger", "version": 2, "data_set": "a", "budget": None}
+    path.write_bytes(_line(_sealed(future, "")))
+    with pytest.raises(LedgerError, match="version 2, expected 'securefl ledger' version 1"):
+        Ledger.open(path)
+
+
+def test_a_ledger_is_never_overwritten(ledger: Ledger):
+    before = ledger.path.read_bytes()
+    with pytest.raises(InputError, match="exists already"):
+        Ledger.create(ledger.path, "another")
+    assert ledger.path.read_bytes() == before
+
+
+def test_a_missing_ledger_has_a_clear_error(tmp_path: Path):
+    with pytest.raises(InputError, match="no ledger can be read here"):
+        Ledger.open(tmp_path / "absent")
+    with pytest.raises(InputError, match="cannot be written"):
+        Ledger.create(tmp_path / "no folder" / "l", "a")
+
+
+def test_only_the_owner_can_read_the_books(ledger: Ledger):
+    ledger.spend(EVENT)
+    assert ledger.path.stat().st_mode & 0o077 == 0
+
+
+def test_a_failed_write_leaves_the_old_books(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    import os
+
+    ledger.spend(EVENT)
+    before = ledger.path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        ledger.spend(EVENT)
+    assert ledger.path.read_bytes() == before
+    assert [p.name for p in ledger.path.parent.iterdir() if p.suffix == ".tmp"] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Event("", UNIT, Promise(1.0, 0.0)), "1 to 200 characters"),
+        (lambda: Event("a\nb", UNIT, Promise(1.0, 0.0)), "one printable line"),
+        (lambda: Event("a", UNIT), "neither a promise nor Gaussian noise"),
+        (lambda: Event("a", UNIT, Promise(1.0, 0.0), count=0), "expected 1 to"),
+        (lambda: Event("a", UNIT, Promise(1.0, 0.0), count=True), "expected a whole number"),
+        (lambda: Element(0.0), "distance"),
+        (lambda: Record(float("nan")), "norm"),
+        (lambda: Membership("user"), "record"),
+        (lambda: Budget(0.0, 0.0, UNIT), "epsilon: found 0"),
+    ],
+)
+def test_events_are_validated_before_they_are_written(make, message: str):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+SPENDER = """
+import sys
+from pathlib import Path
+from dp import BudgetError, Element, Event, Ledger, Promise
+ledger = Ledger.open(Path(sys.argv[1]))
+spent = 0
+for _ in range(10):
+    try:
+        ledger.spend(Event("a release", Element(1.0), Promise(0.5, 0.0)))
+        spent += 1
+    except BudgetError:
+        pass
+print(spent)
+"""
+
+
+def test_processes_that_spend_at_once_never_exceed_the_budget(tmp_path: Path):
+    """Four of them want 40 events of 0.5; a budget of 6 without delta has room for exactly 12."""
+    ledger = Ledger.create(tmp_path / "ledger.jsonl", "a", Budget(6.0, 0.0, UNIT))
+    command = [sys.executable, "-c", SPENDER, str(ledger.path)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    spent = [int(process.communicate(timeout=60)[0]) for process in running]
+    assert sum(spent) == 12
+    assert len(Ledger.open(ledger.path).events) == 12
+    assert ledger.get_epsilon(0.0).epsilon == pytest.approx(6.0)
