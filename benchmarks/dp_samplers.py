@@ -4,6 +4,7 @@ One core: neither side uses threads. The target is 2 million elements a second a
 """
 
 from fractions import Fraction
+from functools import partial
 
 from benchmarks._harness import Run, benchmark, timed
 from dp.mechanisms import GaussianNoise, Noise, OptimalNoise, StaircaseNoise
@@ -51,7 +52,7 @@ def main(run: Run) -> None:
         for name, noise in _noises(steps):
             run.progress(f"sensitivity {steps}: {name}")
             noise.draw(10)  # builds the tables
-            ours = n / timed(lambda noise=noise: noise.draw(n), repeats=repeats)[0] / 1e6
+            ours = n / timed(partial(noise.draw, n), repeats=repeats)[0] / 1e6
             table.add(name, steps, ours, ours / theirs)
     run.note("OpenDP's list conversion from and to Python is part of its time: it is its interface")
     run.note("the discrete Gaussian is measured up to 1024 steps, beyond its sigma is refused")

@@ -4,9 +4,12 @@ The setting of kahm.txt, table 5: 20 Newsgroups, 100 clients, Dirichlet alpha 0.
 moves by at most 1, delta 1e-5. Beside every epsilon stands what it implies for a whole record.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks._data import REPOSITORY
 from benchmarks._federations import Cells, cells_of
@@ -28,7 +31,7 @@ METHODS = ("none", "sure", "oracle")
 FIGURE = REPOSITORY / "docs" / "privacy_utility.svg"
 
 
-def _accuracy(cells: Cells, matrices: list[np.ndarray], data: Split) -> float:
+def _accuracy(cells: Cells, matrices: Sequence[NDArray[Any]], data: Split) -> float:
     batches = [matrix.astype(np.float32) for matrix in matrices]
     private = Cells(batches, cells.cells, cells.clients, cells.classes)
     values = private.measures(private.fit(), data.X_test)
@@ -41,7 +44,7 @@ def _one(
     """Accuracy of each way of smoothing the same noisy batches; every client releases its own."""
     parts = dirichlet(data.y_train, CLIENTS, ALPHA, np.random.default_rng(seed))
     cells = cells_of(data.X_train, data.y_train, parts, len(data.classes), BATCH_SIZE)
-    noisy: list[np.ndarray] = []
+    noisy: list[NDArray[Any]] = []
     owners = np.array(cells.cells) // cells.classes
     for client in np.unique(owners):
         own = [cells.batches[i] for i in np.flatnonzero(owners == client)]
@@ -58,7 +61,8 @@ def _one(
         noisy += released.noisy
     variance = released.statement.noise_scale**2
     sure, oracle = [], []
-    for matrix, private in zip(noisy, cells.batches, strict=True):
+    for matrix, records in zip(noisy, cells.batches, strict=True):
+        private = records.astype(np.float64)
         sure.append(smooth(matrix, variance).matrix)
         oracle.append(smooth_oracle_without_guarantee(matrix, private).matrix)
         ours, best, without = (

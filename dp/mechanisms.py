@@ -15,6 +15,10 @@ Noise: TypeAlias = TwoSidedGeometric | Staircase | DiscreteGaussian
 
 SMALLEST_RATE = Fraction(1, 2**40)
 """Smallest epsilon over sensitivity in steps: below it noise nears the range of integers."""
+LARGEST_RATE = 200
+"""Largest epsilon over sensitivity in steps: above it noise is 0 but for a chance of e^-200."""
+LARGEST_STAIRCASE_EPSILON = 2000
+"""Its exponential is computed to as many digits as it has zeros."""
 DeltaOf: TypeAlias = Callable[[float, float, float], float]
 """(sigma, sensitivity, epsilon) -> delta."""
 LARGEST_SIGMA = 2.0**40
@@ -47,6 +51,11 @@ def _rate(epsilon: float, sensitivity: int) -> Fraction:
         raise InputError(
             f"grid: epsilon {epsilon:g} at a sensitivity of {sensitivity} steps needs noise that"
             " overflows integers; take a larger grid step or epsilon"
+        )
+    if rate > LARGEST_RATE:
+        raise InputError(
+            f"epsilon: {epsilon:g} at a sensitivity of {sensitivity} steps is no protection (more"
+            f" than {LARGEST_RATE} a step); take a smaller epsilon or grid step"
         )
     return rate
 
@@ -120,6 +129,11 @@ class StaircaseNoise:
             raise InputError(
                 f"grid: a staircase over {sensitivity} steps is too long (at most 2^24);"
                 " take a larger step"
+            )
+        if self.epsilon > LARGEST_STAIRCASE_EPSILON:
+            raise InputError(
+                f"epsilon: {self.epsilon:g} is no protection; a staircase takes at most"
+                f" {LARGEST_STAIRCASE_EPSILON}"
             )
         _rate(self.epsilon, sensitivity)
         return Staircase.least_magnitude(Fraction(self.epsilon), sensitivity)

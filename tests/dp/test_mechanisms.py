@@ -224,3 +224,10 @@ def test_noise_that_would_overflow_integers_is_refused() -> None:
     for mechanism in (OptimalNoise(1e-6, 0), GeometricNoise(1e-6), GaussianNoise(1e-6, 1e-9)):
         with pytest.raises(InputError, match="take a larger grid step"):
             mechanism.noise(2**30)
+
+
+def test_an_epsilon_that_leaves_no_noise_is_refused() -> None:
+    """Such a number is a slip; its tables would also need thousands of digits."""
+    for mechanism in (OptimalNoise(1e6, 0), GeometricNoise(1e6), StaircaseNoise(1e6)):
+        with pytest.raises(InputError, match="is no protection"):
+            mechanism.noise(3)
