@@ -103,7 +103,7 @@ class Grid:
 
     def nearest(self, X: Array) -> Array:
         """The nearest multiples of the step, not clamped; for released values only."""
-        return np.rint(X / self.step) * self.step
+        return np.rint(X / self.step) * self.step + 0.0  # no signed zeros
 
 
 def clip_rows(codes: IntArray, largest: int) -> IntArray:

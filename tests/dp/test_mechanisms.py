@@ -82,7 +82,7 @@ CASES: list[tuple[Mechanism, int]] = [
     (StaircaseNoise(1.0), 6),
     (StaircaseNoise(4.0), 9),
     (GaussianNoise(1.0, 1e-5), 1),
-    (GaussianNoise(0.7, 1e-6), 5),
+    (GaussianNoise(0.7, 1e-6), 2),
     (GaussianNoise(6.0, 0.01), 12),
 ]
 
