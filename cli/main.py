@@ -13,6 +13,7 @@ COMMANDS = {
     "data": "cli.data:data",
     "decrypt": "cli.query:decrypt",
     "demo": "cli.demo:demo",
+    "dp": "cli.dp:dp",
     "encrypt": "cli.query:encrypt",
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
@@ -82,7 +83,8 @@ def exit_code_of(error: Exception) -> int | None:
 def main(arguments: list[str] | None = None) -> Any:
     """Runs the command line and exits."""
     try:
-        securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
+        # Without its own handling click returns the code of an explicit exit.
+        code = securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -90,9 +92,9 @@ def main(arguments: list[str] | None = None) -> Any:
         click.echo("interrupted; nothing was left half-written", err=True)
         sys.exit(1)
     except Exception as error:
-        code = exit_code_of(error)
-        if code is None:
+        failure = exit_code_of(error)
+        if failure is None:
             raise
         click.echo(f"error: {' '.join(str(error).split())}", err=True)
-        sys.exit(code)
-    sys.exit(0)
+        sys.exit(failure)
+    sys.exit(code if isinstance(code, int) else 0)

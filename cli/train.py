@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
 from cli.output import Output, human_bytes, output_options
 
 if TYPE_CHECKING:
+    from dp import Statement
     from secure_fl.manifest import Manifest
 
 BOUND_DELTA = 0.05
@@ -41,6 +43,10 @@ BOUND_DELTA = 0.05
 )
 @click.option("--rule", type=click.Choice(["tournament", "paper"]), default="tournament")
 @click.option("--seed", default=0, show_default=True, help="Of the batches when clusters.")
+@promise_options(required=False)
+@click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
+@click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
+@click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
 @read_options
 @output_options
 def train(
@@ -57,12 +63,47 @@ def train(
     code_range: tuple[float, float],
     rule: str,
     seed: int,
+    epsilon: float | None,
+    delta: float | None,
+    unit: str | None,
+    distance: float,
+    norm: float | None,
+    bounds: tuple[float, float] | None,
+    grid: float,
+    mechanism: str | None,
+    smoothing: Any,
+    ledgers: Path | None,
+    budget: float | None,
     **reading: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
 
-    One pass, no rounds. A head stays with its client: it holds the client's records.
+    One pass, no rounds. A head stays with its client: it holds the client's records. With
+    --epsilon, --delta and --unit every batch is released once with that privacy and the head holds
+    the release alone.
     """
+    from secure_fl._files import refuse_existing
+
+    given = [value is not None for value in (epsilon, delta, unit)]
+    if any(given) and not all(given):
+        raise click.UsageError("privacy needs all of --epsilon, --delta and --unit")
+    refuse_existing(out)
+    plan = None
+    if epsilon is not None and delta is not None and unit is not None:
+        from dp import Budget
+        from secure_fl.private_training import PrivacyPlan
+
+        adjacency = make_adjacency(unit, distance, norm)
+        plan = PrivacyPlan(
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            bounds=needed_bounds(bounds),
+            grid=grid,
+            mechanism=default_mechanism(unit, mechanism),
+            smoothing=smoothing,
+            budget=None if budget is None else Budget(budget, delta, adjacency),
+        )
     from secure_fl.data import ClassList, read_clients
     from secure_fl.encoders import SentenceEncoder
     from secure_fl.manifest import make_manifest
@@ -92,15 +133,23 @@ def train(
             low=code_range[0],
             high=code_range[1],
             rule=rule,
+            unit=unit or "none",
         )
         scaled = [(each.name, each.X * each.X.dtype.type(scale), each.y) for each in clients]
-        heads = train_heads(scaled, manifest, seed=seed, progress=progress)
-        sizes = create_run(out, heads, manifest)
+        statements: list[tuple[str, Statement]] = []
+        if plan is None:
+            heads = train_heads(scaled, manifest, seed=seed, progress=progress)
+        else:
+            from secure_fl.private_training import train_private_heads
+
+            books = ledgers or source.with_name(source.name + ".ledgers")
+            heads, statements = train_private_heads(scaled, manifest, plan, books, progress)
+        sizes = create_run(out, heads, manifest, statements)
     machines = {head.client: head.bank.n_machines for head in heads}
     counts: Counter[str] = Counter()
     for client in clients:
         counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
-    _show(output, out, manifest, machines, sizes, counts)
+    _show(output, out, manifest, machines, sizes, counts, statements)
 
 
 def _show(
@@ -110,6 +159,7 @@ def _show(
     machines: dict[str, int],
     sizes: dict[str, int],
     counts: dict[str, int],
+    statements: "list[tuple[str, Statement]]",
 ) -> None:
     import attrs
 
@@ -135,7 +185,7 @@ def _show(
             }
             for bound in bounds
         ],
-        "privacy": manifest.unit,
+        "privacy": {name: statement.to_json() for name, statement in statements} or None,
         "manifest": attrs.asdict(manifest),
     }
     rows = [[name, machines[name], human_bytes(sizes[name])] for name in machines]
@@ -154,4 +204,8 @@ def _show(
         )
     if len(bounds) > 10:
         click.echo(f"  ... {len(bounds) - 10} more classes, --json shows them all")
-    click.echo("Privacy: no guarantee; each head holds its client's records and must stay with it.")
+    if not statements:
+        click.echo("Privacy: no guarantee; a head holds its client's records and must stay there.")
+        return
+    click.echo(f"Privacy, statement of client {statements[0][0]} (the others' differ in sizes):")
+    click.echo(statements[0][1].text())

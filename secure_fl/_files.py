@@ -11,6 +11,12 @@ from typing import BinaryIO
 from secure_fl.errors import InputError
 
 
+def refuse_existing(path: Path) -> None:
+    """Raises InputError if a new folder cannot take this name; asked before anything is spent."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path}: exists already; choose another folder or remove it first")
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder that appears under its name only when the block ends without an error.
@@ -24,8 +30,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises:
         InputError: `path` is a file, or a folder with something in it.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: exists already; choose another folder or remove it first")
+    refuse_existing(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = _aside(path)
     aside.mkdir()

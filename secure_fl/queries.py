@@ -27,7 +27,7 @@ def read_queries(
         InputError: the file cannot be read, or its records are not the federation's kind.
     """
     if path.suffix == ".npy":
-        return query_features(_bare(path)[rows], manifest, source=str(path)), None
+        return query_features(read_matrix(path)[rows], manifest, source=str(path)), None
     records = read_client(path, options)
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
@@ -59,7 +59,12 @@ def parse_rows(text: str | None) -> slice:
     return slice(*bounds)
 
 
-def _bare(path: Path) -> NDArray[Any]:
+def read_matrix(path: Path) -> NDArray[Any]:
+    """A matrix of numbers from a `.npy` file.
+
+    Raises:
+        FormatError: not such a file, or not a two-dimensional array of numbers.
+    """
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

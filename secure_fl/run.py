@@ -11,22 +11,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dp import Statement
 from secure_fl._files import new_folder
 from secure_fl.errors import InputError
 from secure_fl.head import Head, head_path, load_head, save_head
 from secure_fl.manifest import Manifest, load_manifest, save_manifest
+from secure_fl.private_training import save_statements
 
 Array = NDArray[Any]
 
 
-def create_run(path: Path, heads: Sequence[Head], manifest: Manifest) -> dict[str, int]:
+def create_run(
+    path: Path,
+    heads: Sequence[Head],
+    manifest: Manifest,
+    statements: Sequence[tuple[str, Statement]] = (),
+) -> dict[str, int]:
     """Writes a run folder, whole or not at all; returns the bytes of each client's head.
+
+    Args:
+        path: absent or empty.
+        heads: of the clients.
+        manifest: the federation's facts.
+        statements: the privacy statements of the clients, where their heads are releases.
 
     Raises:
         InputError: the folder exists and is not empty.
     """
     with new_folder(path) as aside:
         sizes = {head.client: save_head(aside, head, manifest) for head in heads}
+        save_statements(aside, statements)
         save_manifest(aside, manifest)
     return sizes
 

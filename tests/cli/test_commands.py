@@ -165,6 +165,76 @@ def test_text_becomes_features_and_a_federation(tmp_path):
     assert out.split() == ["food", "sport"]
 
 
+PRIVATE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
+
+
+def test_a_private_run_prints_its_statement_and_keeps_the_books(work, tmp_path):
+    books = ("--ledgers", tmp_path / "books")
+    out, _ = securefl("train", work / "clients", "--out", tmp_path / "run", *PRIVATE, *books)
+    assert "epsilon 8, delta 1e-05 per element" in out
+    assert "For whole records this implies epsilon" in out
+    account, _ = securefl("dp", "account", tmp_path / "books/client-00.jsonl", "--delta", 1e-5)
+    assert "epsilon 8 at delta 1e-05 per element" in account
+
+
+def test_a_matrix_is_released_with_its_statement(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(-1, 1, (20, 5)))
+    where = (tmp_path / "x.npy", tmp_path / "out", "--ledger", tmp_path / "books.jsonl")
+    promise = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", -1, 1)
+    out, _ = securefl("dp", "release", *where, *promise)
+    assert "epsilon 1, delta 1e-05 per element" in out
+    released = np.load(tmp_path / "out" / "released.npy", allow_pickle=False)
+    assert released.shape == (20, 5)
+
+
+def test_the_oracle_is_not_reached_without_the_flag_that_says_what_it_is(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((4, 2)))
+    where = (tmp_path / "x.npy", tmp_path / "out")
+    promise = ("--epsilon", 1, "--delta", 0.0, "--unit", "element", "--bounds", 0, 1)
+    line = refused("dp", "release", *where, *promise, "--smoothing", "oracle")
+    assert "no guarantee" in line
+    oracle = (*promise, "--smoothing", "oracle", "--no-guarantee")
+    out, _ = securefl("dp", "release", *where, "--mechanism", "geometric", *oracle)
+    assert "no guarantee" in out.lower()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("--epsilon", 0), "epsilon"),
+        (("--delta", 1), "delta"),
+        (("--bounds", 1, 0), "bounds"),
+        (("--grid", 5), "grid"),
+        (("--unit", "record"), "norm"),
+        (("--batching", "clusters"), "clusters"),
+    ],
+)
+def test_a_promise_that_makes_no_sense_is_refused(work, tmp_path, change, words):
+    books = tmp_path / "books"
+    options = (*PRIVATE, "--ledgers", books, *change)
+    line = refused("train", work / "clients", "--out", tmp_path / "run", *options)
+    assert words in line
+    assert not list(books.glob("*.jsonl")) or "releas" not in next(books.iterdir()).read_text()
+
+
+def test_bounds_are_never_taken_from_the_data(work, tmp_path):
+    line = refused("train", work / "clients", "--out", tmp_path / "run", *PRIVATE[:6])
+    assert "--bounds" in line
+
+
+def test_half_a_promise_is_bad_usage(work, tmp_path):
+    arguments = ("train", work / "clients", "--out", tmp_path / "run", "--epsilon", 1)
+    _, err = securefl(*arguments, check=2)
+    assert "needs all of --epsilon, --delta and --unit" in err
+
+
+def test_an_audit_passes_and_fails_with_half_the_noise():
+    promise = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
+    out, _ = securefl("dp", "audit", *promise, "--runs", 20000)
+    assert "epsilon" in out
+    securefl("dp", "audit", *promise, "--runs", 20000, "--noise-epsilon", 2, check=1)
+
+
 def client(folder, name, X, y):
     folder.mkdir(exist_ok=True)
     np.savez(folder / f"{name}.npz", X=np.asarray(X, np.float32), y=np.asarray(y))

@@ -1,0 +1,225 @@
+"""`securefl dp`: release a matrix, look at the books, attack the promise."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from dp import Element, Record
+
+Command: TypeAlias = Callable[..., None]
+
+UNITS = ("element", "record")
+MECHANISMS = ("optimal", "geometric", "staircase", "gaussian")
+
+
+def promise_options(*, required: bool) -> Callable[[Command], Command]:
+    """Options of a differentially private release."""
+
+    def decorate(function: Command) -> Command:
+        options = (
+            click.option("--epsilon", type=float, required=required, help="Above 0, per unit."),
+            click.option("--delta", type=float, required=required, help="In [0, 1)."),
+            click.option(
+                "--unit",
+                type=click.Choice(UNITS),
+                required=required,
+                help="What epsilon protects: one matrix element, or one whole record.",
+            ),
+            click.option("--distance", default=1.0, show_default=True, help="element: its change."),
+            click.option("--norm", type=float, help="record: rows are clipped to this L2 norm."),
+            click.option(
+                "--bounds", type=(float, float), help="Public bounds of (scaled) features; needed."
+            ),
+            click.option("--grid", default=2.0**-10, show_default=True, help="Public step."),
+            click.option("--mechanism", type=click.Choice(MECHANISMS), help="Default: by unit."),
+        )
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def make_adjacency(unit: str, distance: float, norm: float | None) -> "Element | Record":
+    """The unit as `dp` has it.
+
+    Raises:
+        dp.InputError: a distance or norm out of range, or a record without a norm.
+    """
+    from dp import Element, InputError, Record
+
+    if unit == "element":
+        return Element(distance)
+    if norm is None:
+        raise InputError("unit record: norm missing; give --norm, a public L2 norm of a record")
+    return Record(norm)
+
+
+def default_mechanism(unit: str, mechanism: str | None) -> str:
+    """The mechanism named, else the best one for the unit."""
+    return mechanism or ("optimal" if unit == "element" else "gaussian")
+
+
+def needed_bounds(bounds: tuple[float, float] | None) -> tuple[float, float]:
+    """The bounds.
+
+    Raises:
+        dp.InputError: none were given.
+    """
+    from dp import InputError
+
+    if bounds is None:
+        raise InputError(
+            "bounds: missing; give --bounds LOW HIGH, public limits of the features (taken from"
+            " the data they would leak)"
+        )
+    return bounds
+
+
+@click.group()
+def dp() -> None:
+    """Differentially private release: release, account, audit."""
+
+
+@dp.command()
+@click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+@promise_options(required=True)
+@click.option("--smoothing", type=click.Choice(["sure", "none", "oracle"]), default="sure")
+@click.option(
+    "--no-guarantee", is_flag=True, help="Allow --smoothing oracle, whose release has no guarantee."
+)
+@click.option("--ledger", type=click.Path(path_type=Path), help="The data set's books; needed.")
+@output_options
+def release(
+    output: Output,
+    source: Path,
+    out: Path,
+    epsilon: float,
+    delta: float,
+    unit: str,
+    distance: float,
+    norm: float | None,
+    bounds: tuple[float, float] | None,
+    grid: float,
+    mechanism: str | None,
+    smoothing: Any,
+    no_guarantee: bool,
+    ledger: Path | None,
+) -> None:
+    """Release the matrix in SOURCE (.npy) once, into the new folder OUT, with its statement."""
+    import json
+
+    import numpy as np
+
+    from dp import InputError, Ledger
+    from dp import release as release_matrix
+    from secure_fl._files import new_folder
+    from secure_fl.queries import read_matrix
+
+    if smoothing == "oracle" and not no_guarantee:
+        raise InputError(
+            "smoothing oracle: looks at the private matrix, so its release has no guarantee; use"
+            " sure, or say --no-guarantee for research"
+        )
+    if ledger is None and smoothing != "oracle":
+        raise InputError("ledger: missing; give --ledger FILE, where all releases are kept")
+    matrix = read_matrix(source)
+    books = None
+    if ledger is not None:
+        books = Ledger.open(ledger) if ledger.exists() else Ledger.create(ledger, source.stem)
+    with new_folder(out) as aside:
+        made = release_matrix(
+            matrix,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=make_adjacency(unit, distance, norm),
+            bounds=needed_bounds(bounds),
+            grid=grid,
+            mechanism=default_mechanism(unit, mechanism),
+            smoothing=smoothing,
+            ledger=books,
+            purpose=f"release of {source.name}"[:200],
+        )
+        np.save(aside / "released.npy", made.matrix)
+        (aside / "statement.json").write_text(json.dumps(made.statement.to_json(), indent=2))
+        (aside / "statement.txt").write_text(made.statement.text() + "\n")
+    output.result(made.statement.to_json(), made.statement.text())
+
+
+@dp.command()
+@click.argument("ledger", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--delta", type=float, required=True, help="At which to state epsilon.")
+@output_options
+def account(output: Output, ledger: Path, delta: float) -> None:
+    """State what the data set's events have cost together, for every unit."""
+    import math
+
+    from dp import Ledger
+
+    books = Ledger.open(ledger)
+    rows = []
+    for adjacency in books.units:
+        total = books.get_epsilon(delta, adjacency)
+        rows.append((adjacency.unit, total.epsilon, total.rule))
+    data = {
+        "data_set": books.data_set,
+        "events": len(books.events),
+        "delta": delta,
+        "totals": [
+            {"unit": unit, "epsilon": None if math.isinf(epsilon) else epsilon, "rule": rule}
+            for unit, epsilon, rule in rows
+        ],
+    }
+    lines = [f"data set {books.data_set}: {len(books.events)} events"]
+    lines += [
+        f"epsilon {epsilon:.4g} at delta {delta:g} per {unit} ({rule})"
+        for unit, epsilon, rule in rows
+    ]
+    output.result(data, "\n".join(lines))
+
+
+@dp.command()
+@promise_options(required=True)
+@click.option("--runs", default=200_000, show_default=True, help="Releases of each neighbour.")
+@click.option("--confidence", default=0.99, show_default=True)
+@click.option(
+    "--noise-epsilon", type=float, help="Draw the noise of this epsilon instead, to see it fail."
+)
+@output_options
+def audit(
+    output: Output,
+    epsilon: float,
+    delta: float,
+    unit: str,
+    distance: float,
+    norm: float | None,
+    bounds: tuple[float, float] | None,
+    grid: float,
+    mechanism: str | None,
+    runs: int,
+    confidence: float,
+    noise_epsilon: float | None,
+) -> None:
+    """Attack two neighbouring data sets through the real code and bound epsilon from below."""
+    from dp import audit as attack
+
+    found = attack(
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=make_adjacency(unit, distance, norm),
+        bounds=needed_bounds(bounds),
+        grid=grid,
+        mechanism=default_mechanism(unit, mechanism),
+        runs=runs,
+        confidence=confidence,
+        noise_epsilon=noise_epsilon,
+    )
+    output.result(found.to_json(), found.text())
+    if not found.passed:
+        raise click.exceptions.Exit(1)
