@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from attrs import frozen
@@ -291,17 +291,10 @@ class DiscreteGaussian:
 
     def pmf(self, k: int, digits: int = 60) -> Decimal:
         """P(k)."""
-        return context(digits).divide(self._weight(k, digits), self._total(digits))
+        return context(digits).divide(self._weight(k, digits), _gaussian_total(self.sigma, digits))
 
     def _weight(self, k: int, digits: int) -> Decimal:
-        return exp_minus(Fraction(k * k) / (2 * self.sigma**2), digits)
-
-    def _total(self, digits: int) -> Decimal:
-        c = context(digits)
-        total, k = Decimal(1), 1
-        while (w := self._weight(k, digits)) > Decimal(10) ** -digits:
-            total, k = c.add(total, c.multiply(Decimal(2), w)), k + 1
-        return total
+        return _gaussian_weight(self.sigma, k, digits)
 
     def draw(self, n: int, source: RandomSource = os_randomness) -> IntArray:
         """n independent draws."""
@@ -338,3 +331,16 @@ class DiscreteGaussian:
             word = word << 32 | int.from_bytes(source(4), "little")
             bits += 32
         return word < threshold
+
+
+def _gaussian_weight(sigma: Fraction, k: int, digits: int) -> Decimal:
+    return exp_minus(Fraction(k * k) / (2 * sigma**2), digits)
+
+
+@lru_cache(maxsize=32)
+def _gaussian_total(sigma: Fraction, digits: int) -> Decimal:
+    c = context(digits)
+    total, k = Decimal(1), 1
+    while (w := _gaussian_weight(sigma, k, digits)) > Decimal(10) ** -digits:
+        total, k = c.add(total, c.multiply(Decimal(2), w)), k + 1
+    return total

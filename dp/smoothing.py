@@ -18,6 +18,11 @@ MOST_PASSES = 20
 PATIENCE = 2
 """Passes that may follow the best one before the search ends."""
 
+LEAST_GAIN = 0.1
+"""Share of the noisy matrix's risk that smoothing must seem to remove. The estimate takes the
+smoothing matrix for fixed, but it has seen the noise, so small gains are partly imagined: on 20
+Newsgroups all batches that smoothing made worse by more than 2 % promised less than this."""
+
 
 @frozen
 class Smoothed:
@@ -64,12 +69,17 @@ def estimated_risk(smoothed: Array, noisy: Array, product: Array, variance: floa
 def smooth(noisy: Array, variance: float, *, most: int = MOST_PASSES) -> Smoothed:
     """Smooths as often as Stein's estimate advises; sees the released matrix and public facts only.
 
+    Not at all unless the estimate falls by a share of LEAST_GAIN.
+
     Args:
         noisy: the released matrix X+, shape (N, n).
         variance: of the noise of one entry, above 0.
         most: passes to try, at least 0.
     """
-    best, least = Smoothed(noisy, 0), np.inf
+    best = Smoothed(noisy, 0)
+    least = (
+        noisy.size * variance * (1 - LEAST_GAIN)
+    )  # what m = 0 would have is noisy.size * variance
     for m, matrix, product in _passes(noisy, most):
         risk = estimated_risk(matrix, noisy, product, variance)
         if risk < least:
