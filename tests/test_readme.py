@@ -15,15 +15,16 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-def commands() -> list[str]:
+def commands(language: str) -> list[str]:
     """The `securefl` lines, without the remarks behind them."""
-    lines = [line for block in blocks("") for line in block.splitlines()]
+    lines = [line for block in blocks(language) for line in block.splitlines()]
     return [line.partition("#")[0].strip() for line in lines if line.startswith("securefl ")]
 
 
-def test_the_commands_of_one_day_end_in_twenty_classes(tmp_path):
-    found = ""
-    for command in commands():
+def test_the_commands_of_one_day_end_in_twenty_classes_and_a_passed_audit(tmp_path):
+    day, private = commands(""), commands("sh")
+    found = {}
+    for command in [*day, *private]:
         done = subprocess.run(
             command.split(),
             cwd=tmp_path,
@@ -38,9 +39,11 @@ def test_the_commands_of_one_day_end_in_twenty_classes(tmp_path):
             },
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
-        found = done.stdout
-    assert commands()[-1].startswith("securefl decrypt")
-    assert len(found.split()) == 20
+        found[command] = done.stdout
+    assert day[-1].startswith("securefl decrypt")
+    assert len(found[day[-1]].split()) == 20
+    assert "epsilon 8" in found[private[0]]
+    assert "epsilon is at least" in found[private[2]]
 
 
 def test_the_python_block_scores_on_digits(tmp_path):
