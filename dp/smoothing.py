@@ -77,9 +77,8 @@ def smooth(noisy: Array, variance: float, *, most: int = MOST_PASSES) -> Smoothe
         most: passes to try, at least 0.
     """
     best = Smoothed(noisy, 0)
-    least = (
-        noisy.size * variance * (1 - LEAST_GAIN)
-    )  # what m = 0 would have is noisy.size * variance
+    unsmoothed = noisy.size * variance  # the estimate for m = 0
+    least = unsmoothed * (1 - LEAST_GAIN)
     for m, matrix, product in _passes(noisy, most):
         risk = estimated_risk(matrix, noisy, product, variance)
         if risk < least:
