@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_fl.samples import digits_split
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 MINILM_SCALE = 10.0
 """Factor on sentence embeddings: the value of the KAHM paper's experiments (section 4)."""
@@ -116,25 +118,15 @@ def cifar10_long_tail(rho: float) -> Split:
     )
 
 
-def digits(rng: np.random.Generator, test_share: float = 0.25) -> Split:
+def digits(rng: np.random.Generator) -> Split:
     """scikit-learn's 1,797 handwritten digits, 64 features divided by 16 (so in [0, 1]).
 
     Args:
-        rng: shuffles every class before its first `test_share` go to the test part.
-        test_share: in (0, 1).
+        rng: chooses the quarter of every class that goes to the test part.
     """
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    X = (bunch.data / 16).astype(np.float32)
-    y = bunch.target.astype(np.int64)
-    test = np.zeros(y.size, dtype=bool)
-    for c in range(10):
-        members = rng.permutation(np.flatnonzero(y == c))
-        test[members[: round(test_share * members.size)]] = True
-    classes = tuple(str(c) for c in range(10))
+    train, test = digits_split(rng)
     source = "scikit-learn's handwritten digits, 8 x 8 pixels"
-    return Split(X[~test], y[~test], X[test], y[test], classes, source)
+    return Split(train.X, train.y, test.X, test.y, train.classes, source)
 
 
 def _arrays(*parts: str) -> dict[str, NDArray[Any]]:
