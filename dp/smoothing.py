@@ -20,8 +20,8 @@ PATIENCE = 2
 
 LEAST_GAIN = 0.1
 """Share of the noisy matrix's risk that smoothing must seem to remove. The estimate takes the
-smoothing matrix for fixed, but it has seen the noise, so small gains are partly imagined: on 20
-Newsgroups all batches that smoothing made worse by more than 2 % promised less than this."""
+smoothing matrix for fixed, but it has seen the noise, so small gains are partly imagined: of
+13,146 batches of 20 Newsgroups the worst that promised more became 2.2 % worse than unsmoothed."""
 
 
 @frozen
