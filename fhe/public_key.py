@@ -22,12 +22,13 @@ Noise: with r and s fair bits its variance is sigma^2 (k N / 2 + k N / 2 + 1), a
 k N = 2048; at most sigma^2 (2 k N + 1) whatever r and s are. That is over the keys: for one key a
 quarter of it, <E, 1/2 (1 + X + ...)>, stays the same in every ciphertext and has few degrees of
 freedom, so a single key's noise scatters around the formula. The noise exceeds a fresh
-encryption's, for which the circuit was compiled, so the failure probability is computed anew. Every table look-up
-first rounds its ciphertext to 2 N steps, whose variance V = (n / 2 + 1) / (12 (2 N)^2) alone bounds
-the total from below (n: dimension of the small key). Input noise enters a look-up with at most two
-inputs, correlated at worst (4), scaled by at most 2^4 (2^8): AMPLIFICATION = 2^10. A Gaussian tail
-of probability f grows, when the variance grows by the share d, by a factor of at most
-exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent; over 2^-20 is refused.
+encryption's, for which the circuit was compiled, so the failure probability is computed anew.
+Every table look-up first rounds its ciphertext to 2 N steps, whose variance
+V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
+Input noise enters a look-up with at most two inputs, correlated at worst (4), scaled by at most
+2^4 (2^8): AMPLIFICATION = 2^10. A Gaussian tail of probability f grows, when the variance grows by
+the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
+over 2^-20 is refused.
 
 This part is ours, not the library's, and wants a review by somebody else. Running times depend on
 the weight of secrets, so let nobody time encryption or key generation closely.
