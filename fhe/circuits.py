@@ -130,8 +130,13 @@ def _inputset(parameters: RuleParameters) -> list[tuple[NDArray[np.int64], ...]]
 
 
 @lru_cache(maxsize=8)
-def compile_rule(parameters: RuleParameters) -> Any:
+def compile_rule(parameters: RuleParameters, *, compress_inputs: bool = True) -> Any:
     """The library's circuit of a rule; takes seconds, kept for the life of the process.
+
+    Args:
+        parameters: of the rule.
+        compress_inputs: seeded ciphertexts of the library; False takes whole ones, which
+            `public_key` makes. The keys are the same.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
@@ -139,7 +144,7 @@ def compile_rule(parameters: RuleParameters) -> Any:
     names = [f"contributor_{i}" for i in range(parameters.contributors)]
     rule = _named(RULES[parameters.rule](parameters), names)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_circuit(rule, names, _inputset(parameters), failure)
+    return compile_circuit(rule, names, _inputset(parameters), failure, compress_inputs)
 
 
 def compile_circuit(
@@ -147,6 +152,7 @@ def compile_circuit(
     names: list[str],
     inputset: Sequence[tuple[NDArray[np.int64], ...]],
     failure: float,
+    compress_inputs: bool = True,
 ) -> Any:
     """Compiles a function of encrypted arrays.
 
@@ -155,6 +161,7 @@ def compile_circuit(
         names: of the arguments.
         inputset: arrays that reach both ends of every intermediate value.
         failure: probability that noise makes one table look-up wrong.
+        compress_inputs: whether ciphertexts handed in are the library's seeded ones.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
@@ -164,7 +171,7 @@ def compile_circuit(
         p_error=failure,
         loop_parallelize=True,
         compress_evaluation_keys=True,
-        compress_input_ciphertexts=True,
+        compress_input_ciphertexts=compress_inputs,
         fhe_simulation=True,
         dump_artifacts_on_unexpected_failures=False,
     )

@@ -1,0 +1,221 @@
+"""How concrete-python lays out its ciphertexts and keys in bytes: measured, and checked at start.
+
+An uncompressed `Value` is a frame of 64 bytes, the 64-bit words of its LWE ciphertexts, and a frame
+that describes them. A ciphertext is (a_0 .. a_{n-1}, b) with phase b - <a, s>; a message of width w
+stands at bit 63 - w. A secret key is a header of 71 bytes and its bits as 64-bit words.
+`check_layout` proves all of it on ciphertexts of the library whenever a public key is made.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import LibraryError
+from .library import concrete_fhe
+from .ring import Words, signed
+
+_HEAD = 64
+_SECRET_HEAD = 71
+WORD_BITS = 64
+
+
+@dataclass(frozen=True)
+class InputType:
+    """What the circuit expects of every contributor.
+
+    Attributes:
+        key_id: place of the secret key among the library's.
+        glwe_dimension: k of the GLWE key that the LWE key flattens.
+        degree: N, its polynomials' degree.
+        variance: of a fresh encryption's noise, as a fraction of the torus squared.
+        width: bits of a message.
+        shape: of one run's digits (block, columns).
+    """
+
+    key_id: int
+    glwe_dimension: int
+    degree: int
+    variance: float
+    width: int
+    shape: tuple[int, int]
+
+    @property
+    def dimension(self) -> int:
+        """k N."""
+        return self.glwe_dimension * self.degree
+
+    @property
+    def shift(self) -> int:
+        """The bit at which a message stands."""
+        return WORD_BITS - self.width - 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as JSON types."""
+        return {**asdict(self), "shape": list(self.shape)}
+
+
+def read_specs(circuit: Any) -> dict[str, Any]:
+    """The library's description of a circuit.
+
+    Raises:
+        LibraryError: it is not the JSON object that it was.
+    """
+    try:
+        found = json.loads(circuit.client.specs.serialize())
+        found["keyset"]["lweBootstrapKeys"], found["circuits"][0]["inputs"]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise LibraryError(
+            f"concrete-python: its circuit description changed ({error!r})"
+        ) from error
+    return dict(found)
+
+
+def input_type(circuit: Any) -> InputType:
+    """The type that all inputs of a circuit share.
+
+    Raises:
+        LibraryError: inputs of several types, compressed ones, or ones whose key is no flattened
+            GLWE key.
+    """
+    specs = read_specs(circuit)
+    try:
+        types = [_one_input(gate, specs) for gate in specs["circuits"][0]["inputs"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LibraryError(
+            f"concrete-python: its circuit description changed ({error!r})"
+        ) from error
+    if len(set(types)) != 1:
+        raise LibraryError("concrete-python: the circuit's inputs differ in key, width or shape")
+    return types[0]
+
+
+def _one_input(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
+    info = gate["typeInfo"]["lweCiphertext"]
+    encryption = info["encryption"]
+    if info["compression"] != "none":
+        raise LibraryError(
+            f"concrete-python: inputs are compressed ({info['compression']}), expected none;"
+            " compile the rule with compress_inputs=False"
+        )
+    key = encryption["keyId"]
+    glwe = {
+        (each["params"]["glweDimension"], each["params"]["polynomialSize"])
+        for each in specs["keyset"]["lweBootstrapKeys"]
+        if each["outputId"] == key
+    }
+    if len(glwe) != 1:
+        raise LibraryError(
+            f"concrete-python: inputs under key {key} of dimension {encryption['lweDimension']},"
+            " which flattens no GLWE key; a public key needs a ring"
+        )
+    ((k, degree),) = glwe
+    encoding = info["encoding"]["integer"]
+    rows, columns = info["abstractShape"]["dimensions"]
+    found = InputType(key, k, degree, encryption["variance"], encoding["width"], (rows, columns))
+    if found.dimension != encryption["lweDimension"] or encoding["mode"] != {"native": {}}:
+        raise LibraryError(f"concrete-python: inputs of an encoding that is not expected: {found}")
+    return found
+
+
+def secret_bits(client: Any, kind: InputType) -> Words:
+    """The input key's bits, shape (k, N). A secret.
+
+    Raises:
+        LibraryError: the bytes are laid out otherwise.
+    """
+    # The library offers no public door to the bits of a key that it drew.
+    content = client.keys._keyset.get_client_keys().get_secret_keys()[kind.key_id].serialize()
+    if len(content) != _SECRET_HEAD + 8 * kind.dimension:
+        raise LibraryError(
+            f"concrete-python: secret key of {len(content)} bytes, expected"
+            f" {_SECRET_HEAD + 8 * kind.dimension}"
+        )
+    bits = np.frombuffer(content, "<u8", offset=_SECRET_HEAD).astype(np.uint64)
+    if bits.max() > 1:
+        raise LibraryError("concrete-python: the words of a secret key are not bits")
+    return bits.reshape(kind.glwe_dimension, kind.degree)
+
+
+def split(content: bytes, kind: InputType) -> tuple[bytes, Words]:
+    """The frame of a serialized `Value`, without its ciphertexts, and the ciphertexts.
+
+    Returns:
+        Frame, and rows of shape (block x columns, k N + 1).
+
+    Raises:
+        LibraryError: too short.
+    """
+    rows = kind.shape[0] * kind.shape[1]
+    size = 8 * rows * (kind.dimension + 1)
+    if len(content) <= _HEAD + size:
+        raise LibraryError(
+            f"concrete-python: ciphertexts of {len(content)} bytes, expected over {_HEAD + size}"
+        )
+    words = np.frombuffer(content, "<u8", rows * (kind.dimension + 1), _HEAD).astype(np.uint64)
+    frame = content[:_HEAD] + content[_HEAD + size :]
+    return frame, words.reshape(rows, kind.dimension + 1)
+
+
+def join(frame: bytes, rows: Words) -> bytes:
+    """The serialized `Value` of ciphertexts; the inverse of `split`."""
+    return frame[:_HEAD] + rows.astype("<u8").tobytes() + frame[_HEAD:]
+
+
+def to_value(frame: bytes, rows: Words) -> Any:
+    """The library's object.
+
+    Raises:
+        LibraryError: the library cannot read it.
+    """
+    try:
+        return concrete_fhe().Value.deserialize(join(frame, rows))
+    except RuntimeError as error:
+        raise LibraryError("concrete-python: cannot read ciphertexts put together here") from error
+
+
+def check_layout(client: Any, kind: InputType, contributors: int) -> bytes:
+    """Proves the layout on encryptions of known digits; returns the frame of a `Value`.
+
+    Raises:
+        LibraryError: the library lays out its bytes otherwise, or inputs differ.
+    """
+    bits = secret_bits(client, kind).ravel()
+    top = 2 ** min(kind.width, 2)
+    digits = np.arange(kind.shape[0] * kind.shape[1]).reshape(kind.shape) % top
+    frames = set()
+    for i in {0, contributors - 1}:
+        arguments = [digits if j == i else None for j in range(contributors)]
+        encrypted = client.encrypt(*arguments)
+        value = encrypted if contributors == 1 else encrypted[i]
+        content = value.serialize()
+        frame, rows = split(content, kind)
+        check_rows(rows, digits.ravel(), bits, kind)
+        if to_value(frame, rows).serialize() != content:
+            raise LibraryError("concrete-python: ciphertexts do not come back from their bytes")
+        frames.add(frame)
+    if len(frames) != 1:
+        raise LibraryError("concrete-python: the ciphertexts of two inputs differ in their frames")
+    return frames.pop()
+
+
+def check_rows(rows: Words, digits: Any, bits: Words, kind: InputType) -> None:
+    """Compares the phases of LWE ciphertexts with the digits that they should hold.
+
+    Raises:
+        LibraryError: a phase is off by more than 2^12 standard deviations of a fresh encryption.
+    """
+    error = np.abs(signed(phases(rows, bits) - (digits.astype(np.uint64) << np.uint64(kind.shift))))
+    limit = 2.0**WORD_BITS * kind.variance**0.5 * 2**12
+    if error.max() > min(limit, 2.0 ** (kind.shift - 2)):
+        raise LibraryError(
+            f"concrete-python: a ciphertext's phase is off by {error.max():.3g}, expected at most"
+            f" {limit:.3g}: the layout of its bytes changed; install the pinned version"
+        )
+
+
+def phases(rows: Words, bits: Words) -> Words:
+    """b - <a, s> modulo 2^64 of every row. Needs the secret."""
+    chosen = rows[:, :-1][:, bits.astype(bool)]
+    return np.asarray(rows[:, -1] - chosen.sum(axis=1, dtype=np.uint64))

@@ -1,0 +1,369 @@
+"""A public key for contributors: module-LWE, the construction that TFHE-rs calls compact.
+
+The circuit's inputs are LWE ciphertexts under s in {0, 1}^(k N), the flattened key of a GLWE scheme
+over R = Z_{2^64}[X]/(X^N + 1). With chi a Gaussian of the deviation sigma that the library states
+for a fresh encryption of that dimension, rounded to integers:
+
+    public key     A uniform in R^(k x k), from a seed;  B = A s + E,  E from chi
+    ciphertext     r binary;  (c1, c2) = (A^T r + e1, <B, r> + e2 + m),  e1, e2 from chi
+
+    phase          c2 - <c1, s> = m + <E, r> + e2 - <e1, s>
+
+Digits are the coefficients of m. Coefficient j of the phase is linear in the bits of s, so the
+evaluator rewrites (c1, c2) as one LWE ciphertext a digit without any key (sample extraction).
+
+Assumption: module-LWE with a binary secret is as hard at rank k and degree N as the library takes
+GLWE to be, at the same dimension k N and deviation. It is used twice: (A, B) hides s, and the k + 1
+samples of a ciphertext hide r, hence m. The library's evaluation keys hold GLWE samples under the
+same s already. `LibraryError` refuses a dimension or deviation below the library's 128-bit curve.
+Ciphertexts are IND-CPA, not CCA: they can be altered in transit, as those of the library can.
+
+Noise: with r and s fair bits its variance is sigma^2 (k N / 2 + k N / 2 + 1), about 45 sigma at
+k N = 2048; at most sigma^2 (2 k N + 1) whatever r and s are. That is over the keys: for one key a
+quarter of it, <E, 1/2 (1 + X + ...)>, stays the same in every ciphertext and has few degrees of
+freedom, so a single key's noise scatters around the formula. The noise exceeds a fresh
+encryption's, for which the circuit was compiled, so the failure probability is computed anew.
+Every table look-up first rounds its ciphertext to 2 N steps, whose variance
+V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
+Input noise enters a look-up with at most two inputs, correlated at worst (4), scaled by at most
+2^4 (2^8): AMPLIFICATION = 2^10. A Gaussian tail of probability f grows, when the variance grows by
+the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
+over 2^-20 is refused.
+
+This part is ours, not the library's, and wants a review by somebody else. Running times depend on
+the weight of secrets, so let nobody time encryption or key generation closely.
+"""
+
+import hashlib
+import math
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .circuits import compile_rule
+from .code import Ints
+from .envelope import read_envelope, write_envelope
+from .errors import FormatError, InputError, LibraryError
+from .keys import SecretKeys
+from .library import concrete_fhe
+from .lwe_layout import (
+    WORD_BITS,
+    InputType,
+    check_layout,
+    check_rows,
+    input_type,
+    read_specs,
+    secret_bits,
+    to_value,
+)
+from .parameters import RuleParameters
+from .ring import (
+    Words,
+    draw_binary,
+    draw_rounded_gaussian,
+    expand,
+    extraction_row,
+    times_binary,
+)
+
+PUBLIC_KIND = "fhe public key"
+PUBLIC_FILE = "public.key"
+AMPLIFICATION = 2.0**10
+MAX_GROWTH = 2.0**-20
+_SEED = 32
+_MAX_FRAME = 4096
+
+# log2 of the smallest deviation at 128 bits by dimension, as concrete-python 2.11 places every key
+# of its circuits: a line through the stated variances, and a floor of four steps of 2^-64.
+_SLOPE, _BIAS, _FLOOR = -0.02569677871148461, 2.675931372549024, -62.0
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """What a contributor holds: it encrypts, and opens nothing, not even what it encrypted.
+
+    Attributes:
+        parameters: of the rule.
+        key: fingerprint of the evaluation keys that go with it.
+        content: seed of A, B as 64-bit words, and the frame of the library's ciphertexts.
+    """
+
+    parameters: RuleParameters
+    key: str
+    content: bytes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Ties ciphertexts to this key and to its evaluation keys, 64 hexadecimal digits."""
+        digest = hashlib.sha256(f"{self.parameters.fingerprint()}{self.key}".encode())
+        digest.update(self.content)
+        return digest.hexdigest()
+
+    @cached_property
+    def kind(self) -> InputType:
+        """What the circuit expects; compiles it.
+
+        Raises:
+            LibraryError: parameters that are not secure, or too noisy.
+        """
+        circuit = compile_rule(self.parameters, compress_inputs=False)
+        kind = input_type(circuit)
+        check_security(kind)
+        check_failure(circuit, kind)
+        return kind
+
+    @cached_property
+    def matrix(self) -> Words:
+        """A, shape (k, k, N)."""
+        k, degree = self.kind.glwe_dimension, self.kind.degree
+        return expand(self.content[:_SEED], (k, k, degree))
+
+    @cached_property
+    def vector(self) -> Words:
+        """B, shape (k, N)."""
+        k, degree = self.kind.glwe_dimension, self.kind.degree
+        words = np.frombuffer(self.content, "<u8", k * degree, _SEED)
+        return words.astype(np.uint64).reshape(k, degree)
+
+    @property
+    def frame(self) -> bytes:
+        """What surrounds the ciphertexts in the library's bytes; the same for everybody."""
+        return self.content[_SEED + 8 * self.kind.dimension :]
+
+
+@dataclass(frozen=True)
+class RingCiphertexts:
+    """Digits under a public key.
+
+    Attributes:
+        public: the public key's fingerprint.
+        shape: of the digits (queries, columns).
+        content: for N digits (fewer in the last one) the words of c1, shape (k, N), then as many
+            of c2 as there are digits.
+    """
+
+    public: str
+    shape: tuple[int, int]
+    content: bytes
+
+
+def make_public_key(keys: SecretKeys) -> PublicKey:
+    """A fresh public key of the querier; checks the library's byte layout first.
+
+    Raises:
+        LibraryError: the layout differs, or the parameters are not secure or too noisy.
+    """
+    circuit = compile_rule(keys.parameters, compress_inputs=False)
+    kind = input_type(circuit)
+    check_security(kind)
+    check_failure(circuit, kind)
+    client = _whole_client(circuit, keys)
+    frame = check_layout(client, kind, keys.parameters.contributors)
+    secret = secret_bits(client, kind)
+    seed = secrets.token_bytes(_SEED)
+    k, degree = kind.glwe_dimension, kind.degree
+    matrix = expand(seed, (k, k, degree))
+    vector = hide_secret(matrix, secret, _deviation(kind))
+    content = seed + vector.astype("<u8").tobytes() + frame
+    made = PublicKey(keys.parameters, keys.evaluation.fingerprint, content)
+    _check_round_trip(made, secret)
+    return made
+
+
+def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
+    """Encrypts digits; the randomness is used once and not kept.
+
+    Args:
+        digits: shape (queries, columns), as `RuleParameters.encode` gives them, each 0 to 3.
+        public: the querier's.
+
+    Raises:
+        InputError: another shape, or a digit that does not fit.
+        LibraryError: the rule's parameters are not secure or too noisy.
+    """
+    kind = public.kind
+    if digits.ndim != 2 or len(digits) == 0 or digits.shape[1] != kind.shape[1]:
+        raise InputError(f"digits: shape {digits.shape}, expected (queries, {kind.shape[1]})")
+    if digits.min() < 0 or digits.max() > 3:
+        raise InputError("digits: a value outside 0..3; encode with RuleParameters.encode")
+    flat = digits.ravel().astype(np.uint64) << np.uint64(kind.shift)
+    parts = []
+    for start in range(0, len(flat), kind.degree):
+        message = flat[start : start + kind.degree]
+        mask, body = encrypt_zero(public.matrix, public.vector, _deviation(kind))
+        parts += [mask.ravel(), body[: len(message)] + message]
+    content = np.concatenate(parts).astype("<u8").tobytes()
+    return RingCiphertexts(public.fingerprint, (digits.shape[0], digits.shape[1]), content)
+
+
+def hide_secret(matrix: Words, secret: Words, deviation: float) -> Words:
+    """B = A s + E with fresh errors: shape (k, N) from A (k, k, N) and s (k, N)."""
+    vector = draw_rounded_gaussian(deviation, secret.shape)
+    for v, row in enumerate(matrix):
+        for each, bits in zip(row, secret, strict=True):
+            vector[v] += times_binary(each, bits)
+    return vector
+
+
+def encrypt_zero(matrix: Words, vector: Words, deviation: float) -> tuple[Words, Words]:
+    """(A^T r + e1, <B, r> + e2) with fresh r, e1 and e2, shapes (k, N) and (N,)."""
+    chosen = draw_binary(vector.shape)
+    mask = draw_rounded_gaussian(deviation, vector.shape)
+    body = draw_rounded_gaussian(deviation, vector.shape[1:])
+    for v, bits in enumerate(chosen):
+        body += times_binary(vector[v], bits)
+        for u, each in enumerate(matrix[v]):
+            mask[u] += times_binary(each, bits)
+    return mask, body
+
+
+def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Words:
+    """One LWE ciphertext a digit, without any secret: shape (queries x columns, k N + 1).
+
+    Raises:
+        InputError: under another public key; names `who`.
+        FormatError: not as many words as the digits need; names `who`.
+    """
+    if ciphertexts.public != public.fingerprint:
+        raise InputError(
+            f"{who}: under public key {ciphertexts.public[:16]}, expected"
+            f" {public.fingerprint[:16]}; encrypt again with the federation's public key"
+        )
+    kind = public.kind
+    count = ciphertexts.shape[0] * ciphertexts.shape[1]
+    rings = -(-count // kind.degree)
+    expected = 8 * (rings * kind.dimension + count)
+    if ciphertexts.shape[0] < 1 or ciphertexts.shape[1] != kind.shape[1]:
+        raise FormatError(f"{who}: digits of shape {ciphertexts.shape}; get it again")
+    if len(ciphertexts.content) != expected:
+        raise FormatError(
+            f"{who}: {len(ciphertexts.content)} bytes of ciphertext, expected {expected};"
+            " get it again"
+        )
+    words = np.frombuffer(ciphertexts.content, "<u8").astype(np.uint64)
+    rows = np.empty((count, kind.dimension + 1), np.uint64)
+    position = 0
+    for start in range(0, count, kind.degree):
+        used = min(kind.degree, count - start)
+        mask = words[position : position + kind.dimension].reshape(-1, kind.degree)
+        position += kind.dimension
+        for j in range(used):
+            rows[start + j, :-1] = extraction_row(mask, j)
+        rows[start : start + used, -1] = words[position : position + used]
+        position += used
+    return rows
+
+
+def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:
+    """The library's ciphertexts, one a run of the circuit compiled with compress_inputs=False.
+
+    The last run is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
+
+    Raises:
+        InputError, FormatError: as `extract`.
+        LibraryError: the library cannot read them.
+    """
+    rows = extract(ciphertexts, public, who=who)
+    run = public.kind.shape[0] * public.kind.shape[1]
+    missing = -len(rows) % run
+    rows = np.concatenate((rows, np.zeros((missing, rows.shape[1]), np.uint64)))
+    return [to_value(public.frame, rows[i : i + run]) for i in range(0, len(rows), run)]
+
+
+def check_security(kind: InputType) -> None:
+    """Refuses less noise than the library's curve of 128 bits asks for at the dimension.
+
+    Raises:
+        LibraryError: so.
+    """
+    least = max(_SLOPE * kind.dimension + _BIAS, _FLOOR)
+    found = math.log2(kind.variance) / 2 if kind.variance > 0 else -math.inf
+    if found < least - 1e-6:
+        raise LibraryError(
+            f"concrete-python: input noise 2^{found:.2f} at dimension {kind.dimension}, 128 bits"
+            f" need 2^{least:.2f}; no public key was made"
+        )
+
+
+def noise_variance(kind: InputType) -> float:
+    """Of a ciphertext's phase, r and s fair bits; a fraction of the torus squared."""
+    return kind.variance * (kind.dimension + 1)
+
+
+def failure_growth(circuit: Any, kind: InputType) -> float:
+    """Bound of ln(failure with the noise of the public key / failure compiled for) of a look-up."""
+    steps = min(
+        (each["params"]["inputLweDimension"] / 2 + 1)
+        / (12 * (2 * each["params"]["polynomialSize"]) ** 2)
+        for each in read_specs(circuit)["keyset"]["lweBootstrapKeys"]
+    )
+    worst = kind.variance * (2 * kind.dimension + 1)
+    share = AMPLIFICATION * worst / steps
+    return float(share * (1 - math.log(circuit.p_error)))
+
+
+def check_failure(circuit: Any, kind: InputType) -> None:
+    """Refuses noise that the circuit was not compiled for.
+
+    Raises:
+        LibraryError: a look-up's failure would grow by more than the share MAX_GROWTH.
+    """
+    growth = failure_growth(circuit, kind)
+    if not growth <= MAX_GROWTH:
+        raise LibraryError(
+            f"public key: its noise raises a look-up's failure by the factor"
+            f" e^{growth:.3g}, at most e^{MAX_GROWTH:.3g} is allowed; use other rule parameters"
+        )
+
+
+def save_public_key(folder: Path, public: PublicKey) -> int:
+    """Writes `public.key`; returns its bytes."""
+    header = {
+        "parameters": public.parameters.to_json(),
+        "key": public.key,
+        "public": public.fingerprint,
+    }
+    return write_envelope(folder / PUBLIC_FILE, PUBLIC_KIND, header, public.content)
+
+
+def load_public_key(folder: Path) -> PublicKey:
+    """Reads `public.key`; compiles the circuit.
+
+    Raises:
+        FormatError: not such a file, or one whose fingerprint does not fit its content.
+    """
+    path = folder / PUBLIC_FILE
+    envelope = read_envelope(path, PUBLIC_KIND)
+    header = envelope.header
+    if set(header) != {"parameters", "key", "public"} or not isinstance(header["key"], str):
+        raise FormatError(f"{path}: header members are missing or unknown; get it again")
+    parameters = RuleParameters.from_json(header["parameters"], source=str(path))
+    public = PublicKey(parameters, header["key"], envelope.payload)
+    if header["public"] != public.fingerprint:
+        raise FormatError(f"{path}: its fingerprint does not fit its key; get it again")
+    least = _SEED + 8 * public.kind.dimension
+    if not least + 64 < len(public.content) <= least + _MAX_FRAME:
+        raise FormatError(f"{path}: a key of {len(public.content)} bytes; get it again")
+    return public
+
+
+def _deviation(kind: InputType) -> float:
+    return math.sqrt(kind.variance) * 2.0**WORD_BITS
+
+
+def _whole_client(circuit: Any, keys: SecretKeys) -> Any:
+    """The querier's client for whole instead of seeded ciphertexts, with the same keys."""
+    client = concrete_fhe().Client(circuit.client.specs)
+    client.keys.load_from_bytes(keys.client.keys.serialize())
+    return client
+
+
+def _check_round_trip(public: PublicKey, secret: Words) -> None:
+    rows = public.kind.shape
+    digits = np.arange(rows[0] * rows[1]).reshape(rows) % 4
+    found = extract(encrypt_digits(digits, public), public, who="public key")
+    check_rows(found, digits.ravel(), secret.ravel(), public.kind)

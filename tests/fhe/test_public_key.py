@@ -1,0 +1,366 @@
+"""Contributions without the secret: right, fresh, as noisy as computed, opened by nobody else."""
+
+import math
+import os
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom, chi2
+
+import fhe
+from fhe import lwe_layout, public_key, ring
+from fhe.circuits import compile_rule
+from fhe.envelope import read_envelope, write_envelope
+from fhe.errors import LibraryError
+from fhe.library import concrete_fhe
+from fhe.lwe_layout import phases, secret_bits
+from fhe.public_key import (
+    PUBLIC_FILE,
+    encrypt_digits,
+    encrypt_zero,
+    extract,
+    hide_secret,
+    load_public_key,
+    make_public_key,
+    noise_variance,
+    save_public_key,
+    to_library_values,
+)
+
+
+@pytest.fixture(scope="module")
+def public(keys):
+    return make_public_key(keys)
+
+
+@pytest.fixture(scope="module")
+def bits(keys, public):
+    return secret_bits(keys.client, public.kind)
+
+
+def answer(codes, keys, public):
+    """The whole way: contributors with the public key, evaluator, querier."""
+    rule = keys.parameters
+    server = compile_rule(rule, compress_inputs=False).server
+    sent = [
+        to_library_values(encrypt_digits(rule.encode(codes[:, i]), public), public, who=f"c{i}")
+        for i in range(rule.contributors)
+    ]
+    found = [
+        rule.decode(
+            np.asarray(
+                keys.client.decrypt(
+                    server.run(*arguments, evaluation_keys=keys.evaluation.library_keys)
+                )
+            )
+        )
+        for arguments in zip(*sent, strict=True)
+    ]
+    return np.concatenate(found)[: len(codes)]
+
+
+def reference_product(a, b):
+    """Schoolbook, in Python integers."""
+    n, total = len(a), [0] * len(a)
+    for i, x in enumerate(a.tolist()):
+        for j, y in enumerate(b.tolist()):
+            sign = -1 if i + j >= n else 1
+            total[(i + j) % n] += sign * x * y
+    return [value % 2**64 for value in total]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_products_are_exact_modulo_two_to_the_64(seed):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 2**64, 32, np.uint64)
+    b = rng.integers(0, 2, 32).astype(np.uint64)
+    assert ring.times_binary(a, b).tolist() == reference_product(a, b)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3))
+def test_an_extracted_row_is_a_coefficient_of_the_product(seed, k):
+    rng = np.random.default_rng(seed)
+    mask = rng.integers(0, 2**64, (k, 16), np.uint64)
+    secret = rng.integers(0, 2, (k, 16)).astype(np.uint64)
+    products = [reference_product(mask[u], secret[u]) for u in range(k)]
+    for j in range(16):
+        row = ring.extraction_row(mask, j)
+        found = sum(int(a) * int(s) for a, s in zip(row, secret.ravel(), strict=True)) % 2**64
+        assert found == sum(product[j] for product in products) % 2**64
+
+
+def test_answers_are_those_of_the_plain_rule(keys, public):
+    codes = np.random.default_rng(3).integers(0, 64, (10, 3, 5))
+    codes[0], codes[1] = 0, 63
+    np.testing.assert_array_equal(answer(codes, keys, public), fhe.plain(codes, keys.parameters))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [4, 8, 16])
+@pytest.mark.parametrize("failure", [40, 128])
+def test_answers_are_right_at_every_width(bits, failure):
+    rule = fhe.RuleParameters(
+        contributors=2, classes=6, bits=bits, block=4, failure_exponent=failure
+    )
+    keys = fhe.generate_keys(rule)
+    codes = np.random.default_rng(bits).integers(0, 2**bits, (8, 2, 6))
+    found = answer(codes, keys, make_public_key(keys))
+    np.testing.assert_array_equal(found, fhe.plain(codes, rule))
+
+
+def test_every_digit_comes_back_over_several_ring_ciphertexts(public, bits):
+    columns = public.kind.shape[1]
+    queries = 2 * public.kind.degree // columns + 3
+    digits = np.random.default_rng(4).integers(0, 4, (queries, columns))
+    rows = extract(encrypt_digits(digits, public), public, who="c0")
+    lwe_layout.check_rows(rows, digits.ravel(), bits.ravel(), public.kind)
+    found = (phases(rows, bits.ravel()) + np.uint64(2 ** (public.kind.shift - 1))) >> np.uint64(
+        public.kind.shift
+    )
+    np.testing.assert_array_equal(found.reshape(digits.shape), digits)
+
+
+def noise_of(mask, body, secret):
+    """c2 - <c1, s> of an encryption of 0."""
+    total = body.copy()
+    for each, row in zip(mask, secret, strict=True):
+        total -= ring.times_binary(each, row)
+    return ring.signed(total).astype(float)
+
+
+def standard_errors(samples, expected):
+    return (np.mean(samples) - expected) / (np.std(samples) / math.sqrt(len(samples)))
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_noise_over_fresh_keys_has_the_computed_variance(public, k):
+    """Small rings, so that thousands of keys can be drawn."""
+    degree, deviation = 16, 1000.0
+    squares = []
+    for _ in range(4000):
+        matrix = ring.expand(os.urandom(32), (k, k, degree))
+        secret = ring.draw_binary((k, degree))
+        vector = hide_secret(matrix, secret, deviation)
+        squares.append(np.mean(noise_of(*encrypt_zero(matrix, vector, deviation), secret) ** 2))
+    kind = attrs_like(public.kind, glwe_dimension=k, degree=degree, variance=deviation**2)
+    # The squares' own distribution is skewed: six standard errors are one failure in about 10^7.
+    assert abs(standard_errors(squares, noise_variance(kind))) < 6
+    assert noise_variance(kind) == deviation**2 * (k * degree + 1)
+
+
+def test_noise_of_one_key_has_the_variance_that_its_errors_give(public, bits):
+    """At full size, with E known: E |<E, r>|^2 = |E|^2 / 4 + <E, 1/2 (1 + X + ...)>^2."""
+    variance = public.kind.variance * 2.0**128
+    errors = key_errors(public, bits)
+    fixed = sum(ring.times_binary(each, np.ones_like(each)) for each in errors)
+    share = np.mean(ring.signed(fixed).astype(float) ** 2) / 4
+    expected = share + np.sum(ring.signed(errors).astype(float) ** 2) / 4
+    expected += variance * (bits.sum() + 1)
+    made = [encrypt_zero(public.matrix, public.vector, variance**0.5) for _ in range(100)]
+    squares = [np.mean(noise_of(*each, bits) ** 2) for each in made]
+    assert abs(standard_errors(squares, expected)) < 6
+    assert np.std(squares) / math.sqrt(len(squares)) < 0.1 * expected
+
+
+def key_errors(public, bits):
+    """E = B - A s."""
+    errors = public.vector.copy()
+    for v, row in enumerate(public.matrix):
+        for each, secret in zip(row, bits, strict=True):
+            errors[v] -= ring.times_binary(each, secret)
+    return errors
+
+
+def test_gaussian_draws_have_the_stated_deviation():
+    values = ring.signed(ring.draw_rounded_gaussian(1000.0, (100_000,))).astype(float)
+    low, high = chi2.ppf([1e-7, 1 - 1e-7], len(values)) / len(values) * 1e6
+    assert low <= np.mean(values**2) <= high
+    assert abs(values.mean()) < 5.5 * 1000 / math.sqrt(len(values))
+
+
+def test_binary_draws_are_fair():
+    ones = int(ring.draw_binary((100_000,)).sum())
+    assert abs(ones - 50_000) < 5.5 * math.sqrt(25_000)
+
+
+def test_the_same_digits_never_encrypt_to_the_same_words(public):
+    digits = np.zeros((4, public.kind.shape[1]), np.int64)
+    first, second = (encrypt_digits(digits, public).content for _ in range(2))
+    a, b = (np.frombuffer(each, np.uint64) for each in (first, second))
+    assert not np.any(a == b)
+
+
+def test_two_public_keys_of_the_same_secret_differ(keys, public):
+    assert make_public_key(keys).content[:1000] != public.content[:1000]
+
+
+def test_the_public_file_holds_no_secret(keys, public, tmp_path):
+    """No secret key of the set in it, as words, as bytes or as packed bits."""
+    save_public_key(tmp_path, public)
+    content = (tmp_path / PUBLIC_FILE).read_bytes()
+    found = keys.client.keys._keyset.get_client_keys().get_secret_keys()
+    assert len(found) >= 2
+    for secret in found:
+        words = np.frombuffer(secret.serialize()[71:], np.uint64).astype(np.uint8)
+        for start in range(0, len(words) - 64, 64):
+            part = words[start : start + 64]
+            packed = [np.packbits(part, bitorder=order).tobytes() for order in ("big", "little")]
+            for form in (part.astype(np.uint64).tobytes(), part.tobytes(), *packed):
+                assert form not in content
+
+
+def test_the_public_vector_is_not_the_secret_product_itself(public, bits):
+    """B - A s is noise of the stated deviation: without it the key would give the secret away."""
+    k, degree = bits.shape
+    values = ring.signed(key_errors(public, bits)).astype(float).ravel()
+    expected = public.kind.variance * 2.0**128
+    low, high = chi2.ppf([1e-7, 1 - 1e-7], k * degree) / (k * degree)
+    assert low <= np.mean(values**2) / expected <= high
+
+
+def test_a_contributor_keeps_nothing_that_opens_its_message(public):
+    """A ciphertext is all that comes back, and neither it nor the key has a member to open it."""
+    made = encrypt_digits(np.ones((2, public.kind.shape[1]), np.int64), public)
+    assert set(vars(made)) == {"public", "shape", "content"}
+    assert set(vars(public)) <= {
+        *("parameters", "key", "content"),
+        *("fingerprint", "kind", "matrix", "vector"),
+    }
+
+
+def test_only_the_queriers_secret_opens_a_message(public, bits, other_keys):
+    """Guesses of a contributor: no secret, fresh keys, the public vector rounded to bits."""
+    columns, shift = public.kind.shape[1], np.uint64(public.kind.shift)
+    digits = np.random.default_rng(6).integers(0, 4, (100, columns))
+    rows = extract(encrypt_digits(digits, public), public, who="c0")
+
+    def share_right(guess):
+        found = (phases(rows, guess.ravel()) + (np.uint64(1) << shift - np.uint64(1))) >> shift
+        return np.mean(found == digits.ravel())
+
+    assert share_right(bits) == 1
+    guesses = {
+        "none": np.zeros_like(bits),
+        "fresh": secret_bits(other_keys.client, public.kind),
+        "public": public.vector >> np.uint64(63),
+    }
+    for guess in guesses.values():
+        # 32 values of 5 bits: a phase that knows nothing is right once in 32.
+        assert binom.interval(1 - 1e-9, digits.size, 1 / 32)[1] / digits.size >= share_right(guess)
+
+
+def test_another_public_key_is_noticed_by_its_fingerprint(keys, public):
+    other = make_public_key(keys)
+    made = encrypt_digits(np.zeros((1, public.kind.shape[1]), np.int64), other)
+    with pytest.raises(fhe.InputError, match="c1: under public key"):
+        to_library_values(made, public, who="c1")
+
+
+def test_the_fingerprint_is_bound_to_the_evaluation_keys(public):
+    other = public_key.PublicKey(public.parameters, "0" * 64, public.content)
+    assert other.fingerprint != public.fingerprint
+
+
+def test_the_public_key_comes_back_from_its_file(public, tmp_path):
+    save_public_key(tmp_path, public)
+    loaded = load_public_key(tmp_path)
+    assert loaded == public
+    assert loaded.fingerprint == public.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"public": "0" * 64}, "fingerprint"),
+        ({"key": "0" * 64}, "fingerprint"),
+        ({"key": 3}, "header members"),
+        ({"more": 1}, "header members"),
+    ],
+)
+def test_an_edited_public_key_file_is_refused(public, tmp_path, change, message):
+    save_public_key(tmp_path, public)
+    envelope = read_envelope(tmp_path / PUBLIC_FILE)
+    header = {**envelope.header, **change}
+    write_envelope(tmp_path / PUBLIC_FILE, envelope.kind, header, envelope.payload)
+    with pytest.raises(fhe.FormatError, match=message):
+        load_public_key(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, 8, -8])
+def test_ciphertexts_of_another_length_are_refused_by_name(public, cut):
+    made = encrypt_digits(np.zeros((1, public.kind.shape[1]), np.int64), public)
+    broken = public_key.RingCiphertexts(made.public, made.shape, made.content[:cut])
+    with pytest.raises(fhe.FormatError, match="c2"):
+        extract(broken, public, who="c2")
+
+
+@pytest.mark.parametrize("digits", [np.full((1, 5), 4), np.full((1, 5), -1), np.zeros((1, 4))])
+def test_digits_that_do_not_fit_are_refused(public, digits):
+    assert public.kind.shape[1] == 5
+    with pytest.raises(fhe.InputError, match="digits"):
+        encrypt_digits(digits.astype(np.int64), public)
+
+
+@pytest.mark.parametrize("changed", ["message bit", "word order", "secret order", "secret length"])
+def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
+    """The check sees real ciphertexts; what is changed is where it believes things to be."""
+    circuit = compile_rule(keys.parameters, compress_inputs=False)
+    client = concrete_fhe().Client(circuit.client.specs)
+    client.keys.load_from_bytes(keys.client.keys.serialize())
+    kind = public.kind
+    assert lwe_layout.check_layout(client, kind, 3) == public.frame
+    if changed == "message bit":
+        kind = attrs_like(kind, width=kind.width + 1)
+    elif changed == "word order":
+        monkeypatch.setattr(lwe_layout, "_HEAD", 72)
+    elif changed == "secret order":
+        real = lwe_layout.secret_bits
+        monkeypatch.setattr(lwe_layout, "secret_bits", lambda *a: real(*a)[:, ::-1])
+    else:
+        monkeypatch.setattr(lwe_layout, "_SECRET_HEAD", 79)
+    with pytest.raises(LibraryError, match="concrete-python"):
+        lwe_layout.check_layout(client, kind, 3)
+
+
+def attrs_like(kind, **changes):
+    return lwe_layout.InputType(**{**vars(kind), **changes})
+
+
+def test_seeded_inputs_are_refused(parameters):
+    with pytest.raises(LibraryError, match="compressed"):
+        lwe_layout.input_type(compile_rule(parameters))
+
+
+def test_less_noise_than_the_curve_is_refused(public):
+    public_key.check_security(public.kind)
+    with pytest.raises(LibraryError, match="128 bits"):
+        public_key.check_security(attrs_like(public.kind, variance=public.kind.variance / 1.01))
+    with pytest.raises(LibraryError, match="128 bits"):
+        public_key.check_security(attrs_like(public.kind, degree=public.kind.degree // 2))
+
+
+@pytest.mark.parametrize("failure", [40, 64, 128])
+def test_the_added_noise_leaves_the_failure_probability_alone(parameters, failure):
+    rule = attrs.evolve(parameters, failure_exponent=failure)
+    circuit = compile_rule(rule, compress_inputs=False)
+    kind = lwe_layout.input_type(circuit)
+    assert public_key.failure_growth(circuit, kind) < public_key.MAX_GROWTH
+    assert rule.lookups * circuit.p_error <= 2.0**-failure * (1 + 1e-9)
+    with pytest.raises(LibraryError, match="raises a look-up's failure"):
+        public_key.check_failure(circuit, attrs_like(kind, variance=1e-14))
+
+
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+def test_whole_and_seeded_inputs_share_their_keys(parameters, rule):
+    """So one evaluation key serves both kinds of contribution."""
+    changed = attrs.evolve(parameters, rule=rule)
+    whole, seeded = (
+        lwe_layout.read_specs(compile_rule(changed, compress_inputs=each))["keyset"]
+        for each in (False, True)
+    )
+    assert whole == seeded
