@@ -90,7 +90,7 @@ def minimum(a: Traced, b: Traced, keep: int) -> Traced:
 
 
 def maximum(a: Traced, b: Traced) -> Traced:
-    """The larger of a and b, both of shape (pairs, digits): a + b - min digit by digit."""
+    """The larger of a and b, both of shape (pairs, digits)."""
     fhe = concrete_fhe()
     digits = a.shape[1]
     difference = a - b

@@ -1,13 +1,11 @@
 """Client files with text in, client data sets with features out."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from secure_fl.data import ClassList, Dataset, ReadOptions, assemble, client_files, read_client
 from secure_fl.encoders import SentenceEncoder, encode_records
-
-Progress = Callable[[str, int, int], None]
+from secure_fl.training import Progress
 
 
 def embed_clients(
