@@ -11,7 +11,7 @@ import numpy as np
 
 import fhe
 from benchmarks._harness import Run, benchmark, peak_memory
-from fhe.circuits import compile_rule
+from fhe.compiled import compiled_rule
 from fhe.primitives import PrimitiveParameters, compile_primitive
 from kahm import classify
 
@@ -140,18 +140,19 @@ def _decisions(run: Run) -> None:
             block=queries,
             failure_exponent=exponent,
         )
-        compile_rule(parameters)
+        compiled_rule(parameters)
         start = time.perf_counter()
         keys = fhe.generate_keys(parameters)
         drawn = time.perf_counter() - start
+        public = fhe.make_public_key(keys)
         codes = np.random.default_rng(1).integers(0, 256, (queries, clients, classes))
         sent = [
-            fhe.contribute(codes[:, i], keys, contributor=i, name=str(i), federation="", batch="")
+            fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="", batch="")
             for i in range(clients)
         ]
-        fhe.evaluate(sent, keys.evaluation)
+        fhe.evaluate(sent, keys.evaluation, public)
         start = time.perf_counter()
-        answer = fhe.evaluate(sent, keys.evaluation)
+        answer = fhe.evaluate(sent, keys.evaluation, public)
         seconds = (time.perf_counter() - start) / queries
         right = bool(np.array_equal(fhe.read_answer(answer, keys), classify(codes)))
         size = len(sent[0].to_bytes()) / queries / 1e3

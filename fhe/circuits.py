@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from .digits import Traced, all_equal, minimum
 from .errors import LibraryError
-from .library import concrete_fhe
+from .library import concrete_fhe, remove_at_exit
 from .parameters import RuleParameters
 
 
@@ -130,13 +130,10 @@ def _inputset(parameters: RuleParameters) -> list[tuple[NDArray[np.int64], ...]]
 
 
 @lru_cache(maxsize=8)
-def compile_rule(parameters: RuleParameters, *, compress_inputs: bool = True) -> Any:
-    """The library's circuit of a rule; takes seconds, kept for the life of the process.
+def compile_rule(parameters: RuleParameters) -> Any:
+    """The library's circuit of a rule; takes seconds to minutes, kept for the life of the process.
 
-    Args:
-        parameters: of the rule.
-        compress_inputs: seeded ciphertexts of the library; False takes whole ones, which
-            `public_key` makes. The keys are the same.
+    What only encrypts, evaluates or decrypts asks `compiled_rule`, which also keeps it on disk.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
@@ -144,7 +141,7 @@ def compile_rule(parameters: RuleParameters, *, compress_inputs: bool = True) ->
     names = [f"contributor_{i}" for i in range(parameters.contributors)]
     rule = _named(RULES[parameters.rule](parameters), names)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_circuit(rule, names, _inputset(parameters), failure, compress_inputs)
+    return compile_circuit(rule, names, _inputset(parameters), failure)
 
 
 def compile_circuit(
@@ -152,7 +149,8 @@ def compile_circuit(
     names: list[str],
     inputset: Sequence[tuple[NDArray[np.int64], ...]],
     failure: float,
-    compress_inputs: bool = True,
+    *,
+    compress_inputs: bool = False,
 ) -> Any:
     """Compiles a function of encrypted arrays.
 
@@ -161,7 +159,8 @@ def compile_circuit(
         names: of the arguments.
         inputset: arrays that reach both ends of every intermediate value.
         failure: probability that noise makes one table look-up wrong.
-        compress_inputs: whether ciphertexts handed in are the library's seeded ones.
+        compress_inputs: takes the library's seeded ciphertexts; whole ones, which `public_key`
+            makes, by default. The keys are the same.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
@@ -172,7 +171,6 @@ def compile_circuit(
         loop_parallelize=True,
         compress_evaluation_keys=True,
         compress_input_ciphertexts=compress_inputs,
-        fhe_simulation=True,
         dump_artifacts_on_unexpected_failures=False,
     )
     compiler = fhe.Compiler(function, dict.fromkeys(names, "encrypted"))
@@ -180,6 +178,7 @@ def compile_circuit(
         circuit = compiler.compile(inputset, configuration)
     except RuntimeError as error:
         raise LibraryError(f"concrete-python: {' '.join(str(error).split())}") from error
+    remove_at_exit(circuit.server)
     if circuit.p_error > failure * (1 + 1e-9):
         raise LibraryError(f"concrete-python: failure {circuit.p_error} a look-up, asked {failure}")
     return circuit

@@ -44,12 +44,11 @@ from typing import Any
 
 import numpy as np
 
-from .circuits import compile_rule
 from .code import Ints
+from .compiled import CompiledRule, compiled_rule
 from .envelope import read_envelope, write_envelope
 from .errors import FormatError, InputError, LibraryError
 from .keys import SecretKeys
-from .library import concrete_fhe
 from .lwe_layout import (
     WORD_BITS,
     InputType,
@@ -110,11 +109,7 @@ class PublicKey:
         Raises:
             LibraryError: parameters that are not secure, or too noisy.
         """
-        circuit = compile_rule(self.parameters, compress_inputs=False)
-        kind = input_type(circuit)
-        check_security(kind)
-        check_failure(circuit, kind)
-        return kind
+        return _checked_kind(self.parameters)
 
     @cached_property
     def matrix(self) -> Words:
@@ -157,13 +152,9 @@ def make_public_key(keys: SecretKeys) -> PublicKey:
     Raises:
         LibraryError: the layout differs, or the parameters are not secure or too noisy.
     """
-    circuit = compile_rule(keys.parameters, compress_inputs=False)
-    kind = input_type(circuit)
-    check_security(kind)
-    check_failure(circuit, kind)
-    client = _whole_client(circuit, keys)
-    frame = check_layout(client, kind, keys.parameters.contributors)
-    secret = secret_bits(client, kind)
+    kind = _checked_kind(keys.parameters)
+    frame = check_layout(keys.client, kind, keys.parameters.contributors)
+    secret = secret_bits(keys.client, kind)
     seed = secrets.token_bytes(_SEED)
     k, degree = kind.glwe_dimension, kind.degree
     matrix = expand(seed, (k, k, degree))
@@ -259,7 +250,7 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
 
 
 def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:
-    """The library's ciphertexts, one a run of the circuit compiled with compress_inputs=False.
+    """The library's ciphertexts, one a run of the circuit.
 
     The last run is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
 
@@ -294,25 +285,25 @@ def noise_variance(kind: InputType) -> float:
     return kind.variance * (kind.dimension + 1)
 
 
-def failure_growth(circuit: Any, kind: InputType) -> float:
+def failure_growth(rule: CompiledRule, kind: InputType) -> float:
     """Bound of ln(failure with the noise of the public key / failure compiled for) of a look-up."""
     steps = min(
         (each["params"]["inputLweDimension"] / 2 + 1)
         / (12 * (2 * each["params"]["polynomialSize"]) ** 2)
-        for each in read_specs(circuit)["keyset"]["lweBootstrapKeys"]
+        for each in read_specs(rule.specs)["keyset"]["lweBootstrapKeys"]
     )
     worst = kind.variance * (2 * kind.dimension + 1)
     share = AMPLIFICATION * worst / steps
-    return float(share * (1 - math.log(circuit.p_error)))
+    return float(share * (1 - math.log(rule.failure)))
 
 
-def check_failure(circuit: Any, kind: InputType) -> None:
+def check_failure(rule: CompiledRule, kind: InputType) -> None:
     """Refuses noise that the circuit was not compiled for.
 
     Raises:
         LibraryError: a look-up's failure would grow by more than the share MAX_GROWTH.
     """
-    growth = failure_growth(circuit, kind)
+    growth = failure_growth(rule, kind)
     if not growth <= MAX_GROWTH:
         raise LibraryError(
             f"public key: its noise raises a look-up's failure by the factor"
@@ -355,11 +346,12 @@ def _deviation(kind: InputType) -> float:
     return math.sqrt(kind.variance) * 2.0**WORD_BITS
 
 
-def _whole_client(circuit: Any, keys: SecretKeys) -> Any:
-    """The querier's client for whole instead of seeded ciphertexts, with the same keys."""
-    client = concrete_fhe().Client(circuit.client.specs)
-    client.keys.load_from_bytes(keys.client.keys.serialize())
-    return client
+def _checked_kind(parameters: RuleParameters) -> InputType:
+    rule = compiled_rule(parameters)
+    kind = input_type(rule.specs)
+    check_security(kind)
+    check_failure(rule, kind)
+    return kind
 
 
 def _check_round_trip(public: PublicKey, secret: Words) -> None:

@@ -8,16 +8,17 @@ import pytest
 import fhe
 from fhe.circuits import compile_rule, knockout_sides
 from fhe.code import to_digits
-from fhe.contributor import padded
+from fhe.simulation import padded
 from kahm import classify, feature_map
 
 
 def run(codes, keys):
+    public = fhe.make_public_key(keys)
     sent = [
-        fhe.contribute(codes[:, i], keys, contributor=i, name=str(i), federation="f", batch="b")
+        fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="f", batch="b")
         for i in range(codes.shape[1])
     ]
-    return fhe.read_answer(fhe.evaluate(sent, keys.evaluation), keys)
+    return fhe.read_answer(fhe.evaluate(sent, keys.evaluation, public), keys)
 
 
 def corners(parameters, rng, count):
