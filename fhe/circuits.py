@@ -13,7 +13,9 @@ from .library import concrete_fhe, remove_at_exit
 from .parameters import RuleParameters
 
 
-def _smallest(field: Traced, players: int, slab: int, keep_last: int | None = None) -> Traced:
+def _smallest(
+    field: Traced, players: int, slab: int, base: int, keep_last: int | None = None
+) -> Traced:
     """The smallest of `players` slabs of `slab` rows each, in a knock-out of minima.
 
     `keep_last` is the number of digits that the last minimum selects; None keeps all.
@@ -22,7 +24,7 @@ def _smallest(field: Traced, players: int, slab: int, keep_last: int | None = No
     while players > 1:
         half = players // 2
         keep = keep_last if players == 2 and keep_last is not None else digits
-        winners = minimum(field[: half * slab], field[half * slab : 2 * half * slab], keep)
+        winners = minimum(field[: half * slab], field[half * slab : 2 * half * slab], keep, base)
         odd = players % 2 == 1
         field = np.concatenate((winners, field[2 * half * slab :])) if odd else winners
         players -= half
@@ -32,7 +34,8 @@ def _smallest(field: Traced, players: int, slab: int, keep_last: int | None = No
 def knockout_sides(players: int) -> list[NDArray[np.bool_]]:
     """For every round of `_smallest`, which players stand on the second side of their match.
 
-    Holding one side at 0 and the other at 3 drives every difference of that round to its end.
+    Holding one side at 0 and the other at the top digit drives every difference of that round to
+    its end.
     """
     slots = [[i] for i in range(players)]
     rounds = []
@@ -60,7 +63,8 @@ def tournament(parameters: RuleParameters) -> Callable[..., Traced]:
             identity = concrete_fhe().univariate(lambda digit: digit)
             return identity(contributions[0][:, packing.code_digits :])
         field = np.concatenate(contributions, axis=0)
-        return _smallest(field, len(contributions), parameters.block, packing.class_digits)
+        count = len(contributions)
+        return _smallest(field, count, parameters.block, parameters.base, packing.class_digits)
 
     return rule
 
@@ -71,19 +75,20 @@ def paper(parameters: RuleParameters) -> Callable[..., Traced]:
     A function of one (block, classes x digits) array per contributor. Returns Phi* of eq. (106),
     shape (classes, block): 1 for every class that attains the smallest code.
     """
-    block, classes = parameters.block, parameters.classes
+    block, classes, base = parameters.block, parameters.classes, parameters.base
     digits = parameters.packing.code_digits
 
     def rule(*contributions: Traced) -> Traced:
-        fhe = concrete_fhe()
         rows = [each.reshape((block * classes, digits)) for each in contributions]
         field = rows[0] if len(rows) == 1 else np.concatenate(tuple(rows), axis=0)
-        by_class = _smallest(field, len(rows), block * classes)
+        by_class = _smallest(field, len(rows), block * classes, base)
         # (query, class) rows become (class, query), so that classes are slabs of their own.
         by_class = np.transpose(by_class.reshape((block, classes, digits)), (1, 0, 2))
         flat = by_class.reshape((classes * block, digits))
-        smallest = _smallest(flat, classes, block)
-        return all_equal(by_class - smallest.reshape((1, block, digits)), fhe)
+        smallest = _smallest(flat, classes, block, base)
+        difference = by_class - smallest.reshape((1, block, digits))
+        equal = all_equal(difference.reshape((classes * block, digits)), base)
+        return equal.reshape((classes, block))
 
     return rule
 
@@ -112,21 +117,22 @@ def _inputset(parameters: RuleParameters) -> list[tuple[NDArray[np.int64], ...]]
     """Inputs that reach both ends of every intermediate value.
 
     The compiler takes the width of a table from what it sees here, so a round whose differences
-    were never driven to -3 and 3 would silently get a table too small.
+    were never driven to both ends would silently get a table too small.
     """
     shape = (parameters.block, parameters.columns)
     count, classes = parameters.contributors, parameters.classes
-    ends = [np.zeros(shape, np.int64), np.full(shape, 3, np.int64)]
+    top = parameters.base - 1
+    ends = [np.zeros(shape, np.int64), np.full(shape, top, np.int64)]
     found = [tuple([end] * count) for end in ends]
     for second in knockout_sides(count):
         found += [tuple(ends[int(side != flip)] for side in second) for flip in (False, True)]
     if parameters.rule == "paper":
         digits = parameters.packing.code_digits
         for second in knockout_sides(classes):
-            row = np.repeat(np.where(second, 3, 0), digits)
-            found += [tuple([np.tile(each, (shape[0], 1))] * count) for each in (row, 3 - row)]
+            row = np.repeat(np.where(second, top, 0), digits)
+            found += [tuple([np.tile(each, (shape[0], 1))] * count) for each in (row, top - row)]
     rng = np.random.default_rng(0)
-    return found + [tuple(rng.integers(0, 4, shape) for _ in range(count)) for _ in range(20)]
+    return found + [tuple(rng.integers(0, top + 1, shape) for _ in range(count)) for _ in range(20)]
 
 
 @lru_cache(maxsize=8)
@@ -168,6 +174,8 @@ def compile_circuit(
     fhe = concrete_fhe()
     configuration = fhe.Configuration(
         p_error=failure,
+        # All tables of a design are of one width: more parameter sets would only add keys.
+        parameter_selection_strategy="MONO",
         loop_parallelize=True,
         compress_evaluation_keys=True,
         compress_input_ciphertexts=compress_inputs,

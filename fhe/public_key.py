@@ -25,8 +25,10 @@ freedom, so a single key's noise scatters around the formula. The noise exceeds 
 encryption's, for which the circuit was compiled, so the failure probability is computed anew.
 Every table look-up first rounds its ciphertext to 2 N steps, whose variance
 V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
-Input noise enters a look-up with at most two inputs, correlated at worst (4), scaled by at most
-2^4 (2^8): AMPLIFICATION = 2^10. A Gaussian tail of probability f grows, when the variance grows by
+Input noise enters a look-up as a - b in base 4, and as 2 (a - b) + (a' - b') in base 2: weights
+whose magnitudes add up to 2 and 6, correlated at worst (2^2 and 36 times the variance), and scaled
+by at most 2^4 and 2^2 where the compiler aligns widths (2^8 and 2^4): AMPLIFICATION = 2^10.
+A Gaussian tail of probability f grows, when the variance grows by
 the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
 over 2^-20 is refused.
 
@@ -169,7 +171,7 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
     """Encrypts digits; the randomness is used once and not kept.
 
     Args:
-        digits: shape (queries, columns), as `RuleParameters.encode` gives them, each 0 to 3.
+        digits: shape (queries, columns), as `RuleParameters.encode` gives them.
         public: the querier's.
 
     Raises:
@@ -179,8 +181,9 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
     kind = public.kind
     if digits.ndim != 2 or len(digits) == 0 or digits.shape[1] != kind.shape[1]:
         raise InputError(f"digits: shape {digits.shape}, expected (queries, {kind.shape[1]})")
-    if digits.min() < 0 or digits.max() > 3:
-        raise InputError("digits: a value outside 0..3; encode with RuleParameters.encode")
+    top = public.parameters.base - 1
+    if digits.min() < 0 or digits.max() > top:
+        raise InputError(f"digits: a value outside 0..{top}; encode with RuleParameters.encode")
     flat = digits.ravel().astype(np.uint64) << np.uint64(kind.shift)
     parts = []
     for start in range(0, len(flat), kind.degree):
@@ -356,6 +359,6 @@ def _checked_kind(parameters: RuleParameters) -> InputType:
 
 def _check_round_trip(public: PublicKey, secret: Words) -> None:
     rows = public.kind.shape
-    digits = np.arange(rows[0] * rows[1]).reshape(rows) % 4
+    digits = np.arange(rows[0] * rows[1]).reshape(rows) % public.parameters.base
     found = extract(encrypt_digits(digits, public), public, who="public key")
     check_rows(found, digits.ravel(), secret.ravel(), public.kind)
