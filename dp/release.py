@@ -235,15 +235,15 @@ def release_batches(
     digest = _keep_books(plan, noise, n_columns, ledger, purpose)
     noisy = tuple(_noised(X, plan, noise) for X in private)
     variance = noise.variance * plan.grid.step**2
-    passes: list[int] = []
+    blocks: list[Smoothed] = []
     matrices: list[Array] = []
     for X, protected in zip(private, noisy, strict=True):
         smoothed = _smoothed_blocks(protected, variance, plan.smoothing, X)
-        passes += [each.passes for each in smoothed]
+        blocks += smoothed
         joined = np.concatenate([each.matrix for each in smoothed])
         matrices.append(plan.grid.nearest(joined))
     rows = sum(len(X) for X in private)
-    statement = _statement(plan, noise, n_columns, len(private), rows, tuple(passes), digest)
+    statement = _statement(plan, noise, n_columns, len(private), rows, blocks, digest)
     return BatchRelease(tuple(matrices), noisy, statement)
 
 
@@ -337,11 +337,12 @@ def _statement(
     n_columns: int,
     n_batches: int,
     rows: int,
-    passes: tuple[int, ...],
+    blocks: Sequence[Smoothed],
     digest: str | None,
 ) -> Statement:
     rules = {
-        "sure": "passes chosen from the noisy matrix alone by Stein's unbiased risk estimate",
+        "sure": "passes, and the share of the smoothed matrix, chosen from the noisy matrix alone"
+        " by Stein's risk estimate",
         "none": "none",
         "oracle": "passes chosen by comparing with the private matrix; NO GUARANTEE",
     }
@@ -360,7 +361,8 @@ def _statement(
         bounds=(plan.grid.low, plan.grid.high),
         grid=plan.grid.step,
         smoothing=rule,
-        passes=passes,
+        passes=tuple(each.passes for each in blocks),
+        shares=tuple(each.share for each in blocks),
         batches=n_batches,
         rows=rows,
         columns=n_columns,
