@@ -94,6 +94,16 @@ class Plan:
         assert isinstance(self.mechanism, GaussianNoise)
         return self.mechanism.row_noise(self.squared_row_steps(n_columns))
 
+    def event(self, n_columns: int, purpose: str) -> Event:
+        """What the release books, whatever the number of its rows."""
+        noise = self.noise(n_columns)
+        gaussian = None
+        if isinstance(noise, DiscreteGaussian):
+            multiplier = float(noise.sigma) / self.sensitivity(n_columns)
+            gaussian = Gaussian(multiplier, discrete=True)
+        promise = Promise(self.mechanism.epsilon, self.mechanism.delta)
+        return Event(purpose, self.adjacency, promise, gaussian)
+
     def sensitivity(self, n_columns: int) -> float:
         """In steps; the L2 distance of a row for records."""
         if isinstance(self.adjacency, Element):
@@ -232,7 +242,7 @@ def release_batches(
     private = _same_width(batches)
     n_columns = private[0].shape[1]
     noise = plan.noise(n_columns)
-    digest = _keep_books(plan, noise, n_columns, ledger, purpose)
+    digest = _keep_books(plan, n_columns, ledger, purpose)
     noisy = tuple(_noised(X, plan, noise) for X in private)
     variance = noise.variance * plan.grid.step**2
     blocks: list[Smoothed] = []
@@ -261,9 +271,7 @@ def _same_width(batches: Sequence[object]) -> list[Array]:
     return private
 
 
-def _keep_books(
-    plan: Plan, noise: Noise, n_columns: int, ledger: Ledger | None, purpose: str
-) -> str | None:
+def _keep_books(plan: Plan, n_columns: int, ledger: Ledger | None, purpose: str) -> str | None:
     if ledger is None:
         return None
     if not plan.guarantee:
@@ -271,12 +279,7 @@ def _keep_books(
             "smoothing: 'oracle' voids the guarantee, no ledger can account for it; leave the"
             " ledger out or choose 'sure'"
         )
-    gaussian = None
-    if isinstance(noise, DiscreteGaussian):
-        multiplier = float(noise.sigma) / plan.sensitivity(n_columns)
-        gaussian = Gaussian(multiplier, discrete=True)
-    promise = Promise(plan.mechanism.epsilon, plan.mechanism.delta)
-    return ledger.spend(Event(purpose, plan.adjacency, promise, gaussian))
+    return ledger.spend(plan.event(n_columns, purpose))
 
 
 def _noised(X: Array, plan: Plan, noise: Noise) -> Array:
