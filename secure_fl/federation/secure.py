@@ -13,7 +13,6 @@ from secure_fl.federation.secagg.keys import Entropy, Identity
 from secure_fl.federation.secagg.local import LocalRun, Observer, SecureTotal
 from secure_fl.federation.secagg.parameters import (
     Parameters,
-    default_threshold,
     share_threshold,
 )
 from secure_fl.federation.secagg.server import ProtocolServer
@@ -50,7 +49,6 @@ class SecureSum:
     Args:
         names: of all clients.
         options: of the handle.
-        threshold: clients that must be left; None takes two thirds of those asked.
         session: 16 random bytes.
         entropy: the operating system's randomness in production.
     """
@@ -59,21 +57,24 @@ class SecureSum:
         self,
         names: Sequence[str],
         options: SecureAggregation,
-        threshold: int | None,
         session: bytes,
         entropy: Entropy = os.urandom,
     ) -> None:
         self._options = options
-        self._threshold = threshold
         self.session = session
         self._entropy = entropy
         self._identities = {name: Identity(entropy) for name in names}
         self._directory = {name: each.public for name, each in self._identities.items()}
 
-    def parameters(self, names: tuple[str, ...], round_number: int, call: int) -> Parameters:
-        """Of one sum over these clients."""
+    def parameters(
+        self, names: tuple[str, ...], round_number: int, call: int, threshold: int
+    ) -> Parameters:
+        """Of one sum over these clients.
+
+        Raises:
+            FederationError: fewer than 2 clients, or a threshold not above half of them.
+        """
         n = len(names)
-        threshold = max(self._threshold or default_threshold(n), n // 2 + 1)
         degree = n - 1 if self._options.degree is None else self._options.degree
         shares = share_threshold(n, degree, threshold)
         return Parameters(

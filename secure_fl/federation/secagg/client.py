@@ -265,7 +265,8 @@ class ProtocolClient:
         return None if plain is None else (plain[: shares.SECRET], plain[shares.SECRET :])
 
     def _pair_keys(self) -> tuple[list[bytes], list[bytes]]:
-        plus, minus = [], []
+        plus: list[bytes] = []
+        minus: list[bytes] = []
         for other in self._held:
             key = pair_mask_key(
                 self._mask_key, self._public[other][1], self._context, self.name, other

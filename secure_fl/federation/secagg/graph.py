@@ -40,9 +40,7 @@ class Graph:
         return tuple(other for other in self._names if other in near)
 
     def holders(self, name: str) -> dict[str, int]:
-        """Who holds shares of a client's secrets, with their numbers from 1: it and its neighbours.
-
-        """
+        """It and its neighbours: who holds shares of its secrets, with their numbers from 1."""
         near = {*self.neighbours(name), name}
         members = [other for other in self._names if other in near]
         return {member: number for number, member in enumerate(members, start=1)}

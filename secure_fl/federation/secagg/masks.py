@@ -23,7 +23,7 @@ def add_masks(vector: Words, plus: Sequence[bytes], minus: Sequence[bytes]) -> N
     zeros, stream = bytes(CHUNK), bytearray(CHUNK)
     words = np.frombuffer(stream, vector.dtype)
     width = len(words)
-    streams = [(_stream(key), np.add) for key in plus]
+    streams: list[tuple[Any, np.ufunc]] = [(_stream(key), np.add) for key in plus]
     streams += [(_stream(key), np.subtract) for key in minus]
     for start in range(0, len(vector), width):
         part = vector[start : start + width]

@@ -39,7 +39,7 @@ def unpack(kind: str, context: bytes, data: bytes, source: str) -> "Fields":
     if not isinstance(value, dict):
         raise ProtocolError(f"{source}: {kind} without fields")
     fields = Fields(value, f"{source}: {kind}")
-    if fields.bytes("context", 32) != context:
+    if fields.fixed("context", 32) != context:
         raise ProtocolError(f"{source}: {kind} of another session, round or call; not used")
     return fields
 
@@ -54,7 +54,7 @@ class Fields:
         self._value = value
         self._where = where
 
-    def bytes(self, name: str, size: int) -> bytes:
+    def fixed(self, name: str, size: int) -> bytes:
         """A field of so many bytes."""
         return self._array(name, (size,)).tobytes()
 
@@ -85,16 +85,14 @@ class Fields:
         if not isinstance(found, np.ndarray) or found.ndim != 1:
             raise ProtocolError(f"{self._where}: {name} is not a vector")
         if found.dtype != np.dtype(f"u{bits // 8}"):
-            raise ProtocolError(f"{self._where}: {name} has type {found.dtype}, expected {bits} bits")
+            raise ProtocolError(
+                f"{self._where}: {name} has type {found.dtype}, expected {bits} bits"
+            )
         return found
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Any:
         found = self._value.get(name)
-        if (
-            not isinstance(found, np.ndarray)
-            or found.dtype != np.uint8
-            or found.shape != shape
-        ):
+        if not isinstance(found, np.ndarray) or found.dtype != np.uint8 or found.shape != shape:
             raise ProtocolError(f"{self._where}: {name} is not {' x '.join(map(str, shape))} bytes")
         return found
 

@@ -114,16 +114,16 @@ class ProtocolServer:
     def _advert(self, name: str, message: bytes) -> None:
         found = self._read(m.ADVERTISE, name, message)
         self._adverts[name] = (
-            found.bytes("share_key", KEY),
-            found.bytes("mask_key", KEY),
-            found.bytes("signature", SIGNATURE),
+            found.fixed("share_key", KEY),
+            found.fixed("mask_key", KEY),
+            found.fixed("signature", SIGNATURE),
         )
 
     def _shares(self, name: str, message: bytes) -> None:
         assert self._graph is not None
         found = self._read(m.SHARE, name, message)
         near = self._graph.neighbours(name)
-        commitment = found.bytes("commitment", 32)
+        commitment = found.fixed("commitment", 32)
         sealed = found.byte_rows("shares", len(near), SEALED)
         self._sealed[name] = dict(zip(near, sealed, strict=True))
         self._commitments[name] = commitment
@@ -143,7 +143,7 @@ class ProtocolServer:
 
     def _confirmation(self, name: str, message: bytes) -> None:
         found = self._read(m.CONFIRM, name, message)
-        self._confirmations[name] = found.bytes("signature", SIGNATURE)
+        self._confirmations[name] = found.fixed("signature", SIGNATURE)
 
     def _opening(self, name: str, message: bytes) -> None:
         found = self._read(m.UNMASK, name, message)
@@ -206,7 +206,8 @@ class ProtocolServer:
 
     def _pair_keys_of_the_lost(self) -> tuple[list[bytes], list[bytes]]:
         assert self._graph is not None
-        plus, minus = [], []
+        plus: list[bytes] = []
+        minus: list[bytes] = []
         alive = set(self.survivors)
         for name in self._sealed:
             near = [other for other in self._graph.neighbours(name) if other in alive]

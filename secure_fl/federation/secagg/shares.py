@@ -19,7 +19,7 @@ def split(secret: bytes, threshold: int, holders: int) -> list[bytes]:
     """
     from Crypto.Protocol.SecretSharing import Shamir
 
-    return [share for _, share in Shamir.split(threshold, holders, secret)]
+    return [share for _, share in Shamir.split(threshold, holders, secret, ssss=False)]
 
 
 def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
@@ -35,4 +35,4 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     if len(shares) < threshold:
         raise ProtocolError(f"{len(shares)} shares of a secret, {threshold} are needed")
     chosen = sorted(shares.items())[:threshold]
-    return bytes(Shamir.combine(chosen))
+    return bytes(Shamir.combine(chosen, ssss=False))
