@@ -1,9 +1,7 @@
 """The `Federation`: the one verb by which a trainer hears from clients is a sum over them."""
 
 import logging
-import math
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,10 +19,11 @@ from secure_fl.federation.assembly import (
     make_runtime,
     pipeline,
 )
+from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
+from secure_fl.federation.driver import drive
 from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError
 from secure_fl.federation.metering import Meter
-from secure_fl.federation.metrics import RoundLog
 from secure_fl.federation.participation import (
     AllClients,
     DropOuts,
@@ -155,6 +154,11 @@ class Federation:
         return tuple(self._refused)
 
     @property
+    def calls(self) -> int:
+        """Sums, means and gatherings asked for in this round."""
+        return self._calls
+
+    @property
     def outside(self) -> dict[str, int]:
         """What was moved to the clip in this round, by client.
 
@@ -272,24 +276,14 @@ class Federation:
         Yields:
             The states.
         """
-        lines = None if metrics is None else RoundLog(metrics, self._round)
-        started = time.perf_counter()
-        for state in states:
-            # A trainer that was resumed may yield once more what it started from.
-            if state is not self._resumed:
-                figures = dict(measure(state)) if measure is not None else {}
-                line = self._line(time.perf_counter() - started, figures)
-                self.close_round()
-                if checkpoint is not None:
-                    checkpoints.save(checkpoint, self._snapshot(state))
-                if lines is not None:
-                    lines.write(line)
-                if progress is not None:
-                    progress(_text(line))
-            yield state
-            started = time.perf_counter()
-        if progress is not None and self._privacy is not None:
-            progress(self.privacy_statement())
+        return drive(
+            self,
+            states,
+            checkpoint=checkpoint,
+            metrics=metrics,
+            progress=progress,
+            measure=measure,
+        )
 
     def close_round(self) -> None:
         """Ends the round: the next one draws its participants and counts its calls anew."""
@@ -314,11 +308,20 @@ class Federation:
         """
         if not checkpoint.exists():
             return None
-        found = checkpoints.load(checkpoint)
+        self.restore(checkpoints.load(checkpoint), checkpoint)
+        return self._resumed
+
+    def restore(self, found: Snapshot, source: Path) -> None:
+        """Becomes what it was when the snapshot was taken; errors as `resume`.
+
+        Args:
+            found: of a handle of the same setting.
+            source: where it came from, for messages.
+        """
         for key, value in self._fixed().items():
             if found.setting.get(key) != value:
                 raise FederationError(
-                    f"{checkpoint}: was written with other {key}; resume with the same, or choose"
+                    f"{source}: was written with other {key}; resume with the same, or choose"
                     " another checkpoint file"
                 )
         self._stages = self._make_stages(found.session, found.secrets)
@@ -327,7 +330,22 @@ class Federation:
         self.meter.restore(found.meter)
         self._round = found.round
         self._resumed = found.state
-        return found.state
+
+    def snapshot(self, state: Any) -> Snapshot:
+        """Everything that a run needs to go on after this state, between two rounds."""
+        return Snapshot(
+            self._fixed(),
+            self._round,
+            self._stages.session,
+            {name: source.secret for name, source in self._stages.sources.items()},
+            self.meter.snapshot(),
+            self._runtime.states(),
+            state,
+        )
+
+    def resumed_from(self, state: object) -> bool:
+        """Whether this is the state that `resume` gave back, whose round is closed already."""
+        return self._resumed is not None and state is self._resumed
 
     def privacy_statement(self) -> str:
         """One line: epsilon, delta, unit and rule of everything in the ledger's books.
@@ -460,28 +478,6 @@ class Federation:
                 " are there"
             )
 
-    def _line(self, seconds: float, figures: Mapping[str, float]) -> dict[str, Any]:
-        traffic = self.meter.of_round()
-        line: dict[str, Any] = {
-            "round": self._round,
-            "seconds": round(seconds, 4),
-            "participants": len(self.participants),
-            "survivors": len(self.survivors),
-            "sums": self._calls,
-            "bytes_down": traffic.bytes_down,
-            "bytes_up": traffic.bytes_up,
-            "floats_down": traffic.floats_down,
-            "floats_up": traffic.floats_up,
-            "clients": self.meter.rows(self.participants),
-            "refused": list(self._refused),
-            "outside": dict(self._outside),
-            # JSON has no infinity and no NaN.
-            **{key: float(v) if math.isfinite(v) else str(v) for key, v in figures.items()},
-        }
-        if self.spent is not None:
-            line["epsilon"] = self.spent.epsilon
-        return line
-
     def _fixed(self) -> dict[str, Any]:
         """What a resumed run must have in common with the killed one."""
         if not self._setting:
@@ -492,17 +488,6 @@ class Federation:
                 "stages": list(self.pipeline),
             }
         return self._setting
-
-    def _snapshot(self, state: Any) -> checkpoints.Snapshot:
-        return checkpoints.Snapshot(
-            self._fixed(),
-            self._round,
-            self._stages.session,
-            {name: source.secret for name, source in self._stages.sources.items()},
-            self.meter.snapshot(),
-            self._runtime.states(),
-            state,
-        )
 
     def _make_stages(self, session: bytes, secrets: Mapping[str, bytes]) -> Stages:
         return Stages(self._weights, self._aggregation, self._privacy, session, secrets)
@@ -515,11 +500,3 @@ def _as_type(leaf: Array, dtype: "np.dtype[Any]") -> Array:
     if dtype.kind == "i" and leaf.dtype.kind == "f":
         leaf = np.rint(leaf)
     return leaf.astype(dtype, copy=False)
-
-
-def _text(line: Mapping[str, Any]) -> str:
-    known = f"round {line['round']}: {line['survivors']} of {line['participants']} clients"
-    traffic = f"{line['bytes_up'] / 1e6:.3g} MB up, {line['bytes_down'] / 1e6:.3g} MB down"
-    figures = list(line.items())
-    after = [f"{key} {value:.5g}" for key, value in figures[12:] if isinstance(value, float)]
-    return ", ".join([known, traffic, *after, f"{line['seconds']:.3g} s"])
