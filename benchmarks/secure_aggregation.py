@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ def flower(vectors: Vectors, n_lost: int, degree: int, threshold: int) -> Cost:
         cost.up += _size(answer)
         server.keys[i] = [answer[Key.PUBLIC_KEY_1], answer[Key.PUBLIC_KEY_2]]
     for i in range(n):
-        request = {str(j): server.keys[j] for j in ring[i]}
+        request: dict[str, Any] = {str(j): server.keys[j] for j in ring[i]}
         cost.down += _size(request)
         with cost.client():
             answer = mod._share_keys(states[i], request)
@@ -286,17 +287,13 @@ def main(run: Run) -> None:
     for length in lengths:
         vectors = [rng.uniform(-1, 1, length) for _ in range(n)]
         for n_lost in (0, n // 10):
-            methods: list[tuple[str, Callable[[], Cost]]] = [
-                ("securefl", lambda v=vectors, k=n_lost: ours(v, k, degree, threshold, 32)),
-                (
-                    "securefl, 64 bits",
-                    lambda v=vectors, k=n_lost: ours(v, k, degree, threshold, 64),
-                ),
+            sizes = (vectors, n_lost, degree, threshold)
+            methods = [
+                ("securefl", partial(ours, *sizes, bits=32)),
+                ("securefl, 64 bits", partial(ours, *sizes, bits=64)),
             ]
             if has_flower:
-                methods.append(
-                    ("Flower SecAgg+", lambda v=vectors, k=n_lost: flower(v, k, degree, threshold))
-                )
+                methods.append(("Flower SecAgg+", partial(flower, *sizes)))
             for name, method in methods:
                 run.progress(f"{length} entries, {n_lost} drop-outs: {name}")
                 cost = method()

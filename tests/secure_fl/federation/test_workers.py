@@ -73,14 +73,14 @@ def test_sparse_features_reach_their_worker():
 def test_a_worker_that_dies_is_an_error_and_not_a_hang():
     with Federation(make_clients(2), workers=2) as fed:
         fed.sum(steps.drawn)
-        os.kill(fed._runtime._workers[0]._process.pid, signal.SIGKILL)
+        os.kill(fed._engine._runtime._workers[0]._process.pid, signal.SIGKILL)
         with pytest.raises(StepError, match=r"ended with code -9; its clients' state is lost"):
             fed.sum(steps.drawn)
 
 
 def test_closing_ends_the_processes():
     fed = Federation(make_clients(2), workers=2)
-    workers = [worker._process for worker in fed._runtime._workers]
+    workers = [worker._process for worker in fed._engine._runtime._workers]
     fed.close()
     fed.close()
     assert [process.poll() for process in workers] == [0, 0]
