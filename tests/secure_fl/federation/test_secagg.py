@@ -152,6 +152,30 @@ def test_any_threshold_of_shares_gives_the_secret(secret: bytes, threshold: int,
         assert shares.combine({i: dealt[i - 1] for i in chosen}, threshold) == secret
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.binary(min_size=16, max_size=16), st.integers(2, 6), st.integers(0, 4))
+def test_opening_agrees_with_pycryptodome_even_on_wrong_shares(
+    data: st.DataObject, secret: bytes, threshold: int, more: int
+):
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    holders = threshold + more
+    dealt = shares.split(secret, threshold, holders)
+    numbers = data.draw(st.permutations(range(1, holders + 1)))[:threshold]
+    given_shares = {i: dealt[i - 1] for i in numbers}
+    assert shares.combine(given_shares, threshold) == secret
+    given_shares[numbers[0]] = data.draw(st.binary(min_size=16, max_size=16))
+    oracle = Shamir.combine(sorted(given_shares.items()), ssss=False)
+    assert shares.combine(given_shares, threshold) == oracle
+
+
+def test_many_holders():
+    secret = bytes(range(16))
+    dealt = shares.split(secret, 150, 200)
+    chosen = {i: dealt[i - 1] for i in range(200, 40, -1)}
+    assert shares.combine(chosen, 150) == secret
+
+
 def test_fewer_shares_fit_every_secret():
     """With one share less, each candidate secret has exactly one polynomial: nothing is known."""
     secret, threshold = bytes(range(16)), 3
