@@ -1,6 +1,8 @@
 """The secure sum is exact for every pattern of drop-outs, and silent below the threshold."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from secure_fl.federation import FederationError, QuorumError, Stage, wire
 from secure_fl.federation.secagg import Identity, Parameters, ProtocolError, messages, shares
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
-from secure_fl.federation.secagg.parameters import default_threshold
+from secure_fl.federation.secagg.parameters import default_threshold, ring_degree
 from tests.secure_fl.federation.protocol import SESSION, Party, names_of
 from tests.secure_fl.shared import one_line
 
@@ -138,6 +140,37 @@ def test_the_ring_depends_on_the_sum():
     names = names_of(30)
     rings = {Graph(names, 4, bytes([i])).neighbours(names[0]) for i in range(20)}
     assert len(rings) > 15
+
+
+def tail(at_least: int, n: int, marked: int, drawn: int) -> Fraction:
+    """P(at least so many marked among those drawn without replacement), by counting."""
+    ways = sum(
+        math.comb(marked, k) * math.comb(n - marked, drawn - k)
+        for k in range(at_least, min(marked, drawn) + 1)
+    )
+    return Fraction(ways, math.comb(n, drawn))
+
+
+@pytest.mark.parametrize(("n", "lost", "corrupt"), [(200, 10, 5), (500, 50, 25), (1000, 100, 50)])
+def test_a_rings_degree_is_the_least_that_is_safe(n: int, lost: int, corrupt: int):
+    def safe(degree: int) -> bool:
+        t = degree // 2 + 1
+        opens = n * tail(t, n - 1, corrupt, degree)
+        parts = n * Fraction(lost + corrupt, n) ** (degree // 2)
+        stuck = n * tail(degree - t + 1, n - 1, lost, degree)
+        return opens + parts <= Fraction(1, 2**40) and stuck <= Fraction(1, 2**30)
+
+    degree = ring_degree(n, lost, corrupt)
+    assert degree % 2 == 0
+    assert degree < n / 2
+    assert safe(degree)
+    assert not safe(degree - 2)
+
+
+def test_where_no_ring_is_safe_all_are_neighbours():
+    assert ring_degree(10, 1, 1) == 9
+    assert ring_degree(100, 40, 30) == 99
+    assert ring_degree(2, 0, 0) == 1
 
 
 # ------------------------------------------------------------------------------------------ shares
