@@ -20,6 +20,7 @@ from secure_fl.federation.participation import DropOuts, Participation, Stage
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
 from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.runtime import Call
+from secure_fl.federation.secagg.keys import digest
 from secure_fl.federation.secagg.parameters import SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name
@@ -189,7 +190,8 @@ class Engine:
         names = self._asked(over)
         name = step_name(step)
         call = Call(step, broadcast, self._options.seed, self.round, self.calls)
-        size = wire.measure({"step": name, "broadcast": broadcast})
+        request = {"step": name, "broadcast": broadcast}
+        size = wire.measure(request)
         self.calls += 1
         self.meter.down([self._places[each] for each in names], *size)
         rng = self._generator(_DROP_OUTS, self.round, call.number)
@@ -198,6 +200,7 @@ class Engine:
             round=call.round,
             call=call.number,
             step=name,
+            request=b"" if self._options.privacy is None else digest(wire.encode(request)),
             lost=self._options.drop_outs.draw(names, self.round, call.number, rng),
             threshold=self._needed(len(names)),
             expected=self._expected if over is None else float(len(names)),
