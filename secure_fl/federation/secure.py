@@ -24,8 +24,8 @@ class SecureAggregation:
 
     Attributes:
         clip: largest magnitude of one entry of an update, in its own units. The default leaves
-            2^-26 or finer between neighbouring values of a thousand clients at 64 bits, so that
-            it needs no tuning; at 32 bits choose it close to the largest entry.
+            2^-32 between neighbouring values of up to 2,047 clients at 64 bits, so that it needs
+            no tuning; at 32 bits choose it close to the largest entry.
         bits: of the modulus: 64, or 32 for half the traffic.
         outside: a value beyond the clip is moved to it and counted ("clip") or raises ("error").
         degree: neighbours that a client shares masks and secrets with; all others by default.
