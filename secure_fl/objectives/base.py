@@ -167,10 +167,9 @@ class Objective(ABC):
 
 def gram(X: Features, weights: Array | None = None) -> Array:
     """X' diag(weights) X, dense, shape (d, d); `weights` of shape (n,), None for ones."""
-    if isinstance(X, np.ndarray):
-        return X.T @ (X if weights is None else X * weights[:, None])
-    scaled = X if weights is None else X.multiply(weights[:, None]).tocsr()
-    return (X.T @ scaled).toarray()
+    scaled = X if weights is None else scale_rows(X, weights)
+    product = X.T @ scaled
+    return product if isinstance(X, np.ndarray) else product.toarray()
 
 
 def scale_rows(X: Features, factors: Array) -> Features:
