@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import (
     Array,
     Codes,
@@ -18,6 +19,7 @@ from secure_fl.objectives.base import (
 )
 
 
+@broadcastable
 @dataclass(frozen=True)
 class LogisticLoss(Objective):
     """log(1 + exp(-s x w)) with s = +1 for class 1 and -1 for class 0.

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_softmax, softmax
 
+from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import (
     Array,
     Codes,
@@ -16,6 +17,7 @@ from secure_fl.objectives.base import (
 )
 
 
+@broadcastable
 @dataclass(frozen=True)
 class SoftmaxLoss(Objective):
     """-log of the softmax probability of the record's class (fednewton.txt, section 3.1).

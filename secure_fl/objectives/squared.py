@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import (
     Array,
     Codes,
@@ -15,6 +16,7 @@ from secure_fl.objectives.base import (
 )
 
 
+@broadcastable
 @dataclass(frozen=True)
 class SquaredLoss(Objective):
     """Half the squared distance of the margins to the one-hot target (fednewton.txt, eq. 1).
