@@ -30,9 +30,3 @@ def local_value_and_gradient(client: Client, objective: Objective, weights: Arra
     """Value, shape (), and gradient of the client's own objective."""
     value, gradient = objective.value_and_gradient(weights, *records(client))
     return {"value": np.array(value), "gradient": gradient}
-
-
-@client_step
-def local_width(client: Client) -> Tree:
-    """Number of features, shape ()."""
-    return np.array(float(client.features.shape[1]))

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from secure_fl.federation import Client, broadcastable
 from secure_fl.objectives import Objective
@@ -64,7 +65,9 @@ def train_locally(
     return change
 
 
-def _batches(client: Client, count: int, training: LocalTraining) -> list[slice | Array]:
+def _batches(
+    client: Client, count: int, training: LocalTraining
+) -> list[slice | NDArray[np.int64]]:
     size = training.batch_size
     if size is None:
         return [slice(None)] * training.epochs

@@ -37,7 +37,8 @@ class LBFGS:
         Without pairs it is the gradient at unit length, the line search finds the length.
         """
         if not pairs:
-            return gradient / max(float(np.linalg.norm(gradient)), np.finfo(float).tiny)
+            length = float(np.linalg.norm(gradient))
+            return gradient / length if length > 0 else gradient
         step = np.array(gradient)
         shares = []
         for moved, bent in reversed(pairs):
