@@ -5,8 +5,8 @@ squared loss, every iterative method started from the average of the clients' ow
 
 How its table 3 is read. The kernel parameter is the standard deviation of the frequencies: as their
 variance, or its inverse, pooled ridge regression itself misses the paper's accuracies by up to 80
-points. Pen digits are on their original scale of 0 to 100. lambda and the rates are taken as printed,
-with features of sqrt(2/M) cos(.). Every trial draws partition and features anew.
+points. Pen digits are on their original scale of 0 to 100. lambda and the rates are as printed, for
+features of sqrt(2/M) cos(.). Every trial draws partition and features anew.
 """
 
 import time
@@ -58,7 +58,7 @@ POOLED, DKRR = "pooled ridge regression", "DKRR"
 AVERAGING, TUNED = "FedAvg, 2 steps", "FedAvg, 20 steps at rate 1"
 PROX = "FedProx, exact local solutions"
 PRINTED, GUARDED = "FedNewton as printed", "FedNewton, safeguard"
-CONJUGATE = "FedNewton, safeguard, conjugate"
+MEMORY = "FedNewton, safeguard, memory 10"
 COLUMN = {DKRR: 0, AVERAGING: 1, PROX: 2, PRINTED: 3}
 
 
@@ -131,14 +131,14 @@ def _methods(name: str) -> dict[str, Callable[[Federation, SquaredLoss, Any], It
             fed, objective, start=AveragingState(weights), rounds=last, training=training
         )
 
-    def newton(safeguard: bool = True, conjugate: bool = False) -> Callable[..., Iterator[Any]]:
+    def newton(safeguard: bool = True, memory: int = 0) -> Callable[..., Iterator[Any]]:
         return lambda fed, objective, weights: fednewton(
             fed,
             objective,
             rounds=last,
             start=NewtonState(weights),
             safeguard=safeguard,
-            conjugate=conjugate,
+            memory=memory,
         )
 
     return {
@@ -153,7 +153,7 @@ def _methods(name: str) -> dict[str, Callable[[Federation, SquaredLoss, Any], It
         ),
         PRINTED: newton(safeguard=False),
         GUARDED: newton(),
-        CONJUGATE: newton(conjugate=True),
+        MEMORY: newton(memory=10),
     }
 
 

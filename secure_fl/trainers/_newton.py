@@ -7,7 +7,7 @@ from secure_fl.federation import Client, Federation, Tree, broadcastable, client
 from secure_fl.objectives import Objective
 from secure_fl.objectives.base import Array
 from secure_fl.trainers._client import records
-from secure_fl.trainers.lbfgs import Pairs
+from secure_fl.trainers.lbfgs import Pairs, remember, two_loops
 from secure_fl.trainers.safeguard import Move, Point, evaluate
 from secure_fl.trainers.solvers import Solver
 
@@ -24,9 +24,7 @@ class NewtonState:
         contraction: global gradient's norm after the undamped step over its norm before; 1 and
             more says that the method without the safeguard diverges here. nan before it is known.
         point: the objective at `weights`, where the last round found it out.
-        direction: of the last round, for conjugate directions.
-        change: gradient at the end of the last round less that at its start, for the same.
-        pairs: history of L-BFGS.
+        pairs: changes of weights and gradient that the server remembers.
     """
 
     weights: Array
@@ -34,8 +32,6 @@ class NewtonState:
     step: float = 1.0
     contraction: float = math.nan
     point: Point | None = None
-    direction: Array | None = None
-    change: Array | None = None
     pairs: Pairs = ()
 
 
@@ -59,8 +55,26 @@ def point_of(fed: Federation, objective: Objective, state: NewtonState) -> Point
     return evaluate(fed, objective, state.weights)
 
 
-def after(state: NewtonState, move: Move, pairs: Pairs = ()) -> NewtonState:
-    """The state after a guarded round."""
+def newton_direction(
+    fed: Federation, objective: Objective, state: NewtonState, here: Point, solver: Solver
+) -> Array:
+    """The clients' mean Newton step, corrected by what the server remembers; one sum.
+
+    With memory, the mean of the clients' inverse Hessians takes the place of the multiple of the
+    identity that L-BFGS starts from. On a quadratic with exact step lengths, that is the method
+    of conjugate gradients, preconditioned by this mean (Nocedal and Wright, section 7.2).
+    """
+    return two_loops(
+        here.gradient,
+        state.pairs,
+        lambda vector: fed.mean(local_newton_step, objective, state.weights, vector, solver),
+    )
+
+
+def after(state: NewtonState, here: Point, move: Move, memory: int = 0) -> NewtonState:
+    """The state after a guarded round that began at `here`."""
+    moved = move.weights - state.weights
+    pairs = remember(state.pairs, moved, move.point.gradient - here.gradient, memory)
     return NewtonState(
-        move.weights, state.round + 1, move.step, move.contraction, move.point, pairs=pairs
+        move.weights, state.round + 1, move.step, move.contraction, move.point, pairs
     )

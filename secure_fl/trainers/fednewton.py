@@ -11,16 +11,18 @@ step is always in (0, 1]. The safeguard takes that length.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-
-import numpy as np
 
 from secure_fl.errors import InputError
 from secure_fl.federation import Federation
 from secure_fl.objectives import Objective
-from secure_fl.objectives.base import Array
 from secure_fl.trainers._client import local_gradient
-from secure_fl.trainers._newton import NewtonState, after, local_newton_step, point_of
+from secure_fl.trainers._newton import (
+    NewtonState,
+    after,
+    local_newton_step,
+    newton_direction,
+    point_of,
+)
 from secure_fl.trainers.dkrr import dkrr
 from secure_fl.trainers.safeguard import evaluate, guarded_move
 from secure_fl.trainers.solvers import Exact, Solver
@@ -33,7 +35,7 @@ def fednewton(
     rounds: int,
     solver: Solver | None = None,
     safeguard: bool = True,
-    conjugate: bool = False,
+    memory: int = 0,
     start: NewtonState | None = None,
 ) -> Iterator[NewtonState]:
     """Runs FedNewton and yields the state after every round; the first is DKRR, at round 0.
@@ -46,21 +48,21 @@ def fednewton(
         safeguard: take each round's step at the length that decreases the global objective most,
             instead of always whole. The trial that tells it is the next round's gradient, so all
             rounds together cost one sum more. No round increases the objective.
-        conjugate: make each direction conjugate to the last one (preconditioned conjugate
-            gradients on the global objective, at the same sums); needs the safeguard. Reaches
-            the pooled solution however much the clients differ.
+        memory: changes of earlier rounds by which the server corrects each direction, at the
+            same sums, >= 0; needs the safeguard. 1 or more gives conjugate directions, which
+            reach the pooled solution in a few rounds however much the clients differ.
         start: a state to resume from, or `NewtonState(weights)` to begin elsewhere than at
             DKRR; not yielded.
 
     Raises:
         InputError: the objective is not quadratic or has no ridge.
-        ValueError: `conjugate` without `safeguard`.
+        ValueError: `memory` below 0, or above it without `safeguard`.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if not objective.quadratic:
         raise InputError("fednewton: needs the squared loss; fednewton_head takes any other")
-    if conjugate and not safeguard:
-        raise ValueError("conjugate directions need the safeguard's step length")
+    if memory < 0 or (memory and not safeguard):
+        raise ValueError(f"memory is {memory}; give at least 0, and 0 without the safeguard")
     solver = solver or Exact()
     if start is None:
         (first,) = dkrr(fed, objective)
@@ -70,7 +72,7 @@ def fednewton(
         state = start
     while state.round < rounds:
         if safeguard:
-            state = _guarded_round(fed, objective, state, solver, conjugate)
+            state = _guarded_round(fed, objective, state, solver, memory)
         else:
             gradient = fed.mean(local_gradient, objective, state.weights)
             step = fed.mean(local_newton_step, objective, state.weights, gradient, solver)
@@ -79,11 +81,10 @@ def fednewton(
 
 
 def _guarded_round(
-    fed: Federation, objective: Objective, state: NewtonState, solver: Solver, conjugate: bool
+    fed: Federation, objective: Objective, state: NewtonState, solver: Solver, memory: int
 ) -> NewtonState:
     here = point_of(fed, objective, state)
-    step = fed.mean(local_newton_step, objective, state.weights, here.gradient, solver)
-    direction = _conjugate(step, here.gradient, state) if conjugate else step
+    direction = newton_direction(fed, objective, state, here, solver)
     move = guarded_move(
         lambda weights: evaluate(fed, objective, weights),
         state.weights,
@@ -91,21 +92,4 @@ def _guarded_round(
         direction,
         quadratic=True,
     )
-    done = after(state, move)
-    if not conjugate:
-        return done
-    return replace(done, direction=direction, change=move.point.gradient - here.gradient)
-
-
-def _conjugate(step: Array, gradient: Array, state: NewtonState) -> Array:
-    """The step made conjugate to the last direction; the step itself where that would not descend.
-
-    The Hessian's product with the last direction is known: the change of the gradient.
-    """
-    if state.direction is None or state.change is None:
-        return step
-    bend = float(np.vdot(state.direction, state.change))
-    if bend == 0:
-        return step
-    direction = step - (float(np.vdot(step, state.change)) / bend) * state.direction
-    return direction if float(np.vdot(direction, gradient)) > 0 else step
+    return after(state, here, move, memory)

@@ -12,7 +12,13 @@ from secure_fl.federation import Federation
 from secure_fl.objectives import Objective
 from secure_fl.objectives.base import Array
 from secure_fl.trainers._client import local_gradient
-from secure_fl.trainers._newton import NewtonState, after, local_newton_step, point_of
+from secure_fl.trainers._newton import (
+    NewtonState,
+    after,
+    local_newton_step,
+    newton_direction,
+    point_of,
+)
 from secure_fl.trainers.lbfgs import LBFGS
 from secure_fl.trainers.safeguard import Move, Point, evaluate, guarded_move
 from secure_fl.trainers.solvers import Solver
@@ -27,6 +33,7 @@ def fednewton_head(
     solver: Solver | LBFGS,
     step_size: float = 1.0,
     safeguard: bool = True,
+    memory: int = 0,
 ) -> Iterator[NewtonState]:
     """Runs algorithm 2 and yields the state after every round.
 
@@ -42,22 +49,27 @@ def fednewton_head(
         safeguard: shorten the step until the global objective decreases; each trial is one sum,
             of which the last is the next round's gradient if all clients take part. A shortened
             round begins the next one at twice its length, so most rounds need one trial.
+        memory: changes of earlier rounds by which the server corrects each direction, at the
+            same sums, >= 0; needs the safeguard. `LBFGS` has its own.
 
     Raises:
-        ValueError: step size out of its range.
+        ValueError: step size or memory out of its range, or memory without the safeguard.
         InputError: a client's Hessian is singular or too large for the solver.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if not (math.isfinite(step_size) and step_size > 0):
         raise ValueError(f"step size is {step_size}; give a finite number above 0")
+    if memory < 0 or (memory and not safeguard):
+        raise ValueError(f"memory is {memory}; give at least 0, and 0 without the safeguard")
     state = start
     while state.round < rounds:
         if isinstance(solver, LBFGS):
             state = _lbfgs_round(fed, objective, state, solver, step_size, safeguard)
         elif safeguard:
             here = point_of(fed, objective, state)
-            step = fed.mean(local_newton_step, objective, state.weights, here.gradient, solver)
-            state = after(state, _search(fed, objective, state, here, step, step_size))
+            step = newton_direction(fed, objective, state, here, solver)
+            move = _search(fed, objective, state, here, step, step_size)
+            state = after(state, here, move, memory)
         else:
             gradient = fed.mean(local_gradient, objective, state.weights)
             step = fed.mean(local_newton_step, objective, state.weights, gradient, solver)
@@ -81,9 +93,7 @@ def _lbfgs_round(
     else:
         weights = state.weights - step_size * direction
         move = Move(weights, evaluate(fed, objective, weights), step_size, math.nan)
-    moved = move.weights - state.weights
-    pairs = solver.remember(state.pairs, moved, move.point.gradient - here.gradient)
-    return after(state, move, pairs)
+    return after(state, here, move, solver.memory)
 
 
 def _search(

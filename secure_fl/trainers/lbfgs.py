@@ -1,13 +1,12 @@
 """L-BFGS on the server: curvature from successive global gradients (fednewton.txt, A.3)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from secure_fl.federation import broadcastable
-from secure_fl.objectives.base import Array
+from secure_fl.objectives.base import Array, Operator
 
 Pairs: TypeAlias = tuple[tuple[Array, Array], ...]
 """(change of the weights, change of the gradient), oldest first."""
@@ -32,34 +31,43 @@ class LBFGS:
             raise ValueError(f"L-BFGS memory is {self.memory}; give at least 1")
 
     def direction(self, gradient: Array, pairs: Pairs) -> Array:
-        """The step to subtract: the two-loop recursion (Nocedal and Wright, algorithm 7.4).
+        """The step to subtract (Nocedal and Wright, algorithm 7.4).
 
-        Without pairs it is the gradient at unit length, the line search finds the length.
+        Without pairs it is the gradient at unit length; the line search finds the length.
         """
         if not pairs:
             length = float(np.linalg.norm(gradient))
             return gradient / length if length > 0 else gradient
-        step = np.array(gradient)
-        shares = []
-        for moved, bent in reversed(pairs):
-            share = float(np.vdot(moved, step) / np.vdot(moved, bent))
-            step -= share * bent
-            shares.append(share)
         moved, bent = pairs[-1]
-        step *= float(np.vdot(moved, bent) / np.vdot(bent, bent))
-        for (moved, bent), share in zip(pairs, reversed(shares), strict=True):
-            step += (share - float(np.vdot(bent, step) / np.vdot(moved, bent))) * moved
-        return step
-
-    def remember(self, pairs: Pairs, moved: Array, bent: Array) -> Pairs:
-        """The pairs with a new one, unless it shows no curvature; the oldest go."""
-        curvature = float(np.vdot(moved, bent))
-        # Rounding (or noise in the sums) can make tiny pairs point the wrong way.
-        floor = 1e-10 * float(np.linalg.norm(moved) * np.linalg.norm(bent))
-        if not curvature > floor:
-            return pairs
-        return _last(((*pairs, (moved, bent))), self.memory)
+        scale = float(np.vdot(moved, bent) / np.vdot(bent, bent))
+        return two_loops(gradient, pairs, lambda vector: scale * vector)
 
 
-def _last(pairs: Sequence[tuple[Array, Array]], count: int) -> Pairs:
-    return tuple(pairs[-count:])
+def two_loops(gradient: Array, pairs: Pairs, start: Operator) -> Array:
+    """An inverse Hessian, corrected to map the remembered changes, times the gradient.
+
+    Args:
+        gradient: shape of the weights.
+        pairs: each with positive curvature.
+        start: the inverse before the corrections, applied once.
+    """
+    step = np.array(gradient)
+    shares = []
+    for moved, bent in reversed(pairs):
+        share = float(np.vdot(moved, step) / np.vdot(moved, bent))
+        step -= share * bent
+        shares.append(share)
+    step = np.array(start(step))
+    for (moved, bent), share in zip(pairs, reversed(shares), strict=True):
+        step += (share - float(np.vdot(bent, step) / np.vdot(moved, bent))) * moved
+    return step
+
+
+def remember(pairs: Pairs, moved: Array, bent: Array, memory: int) -> Pairs:
+    """The latest `memory` pairs with a new one, which is left out if it shows no curvature."""
+    curvature = float(np.vdot(moved, bent))
+    # Rounding (or noise in the sums) can make tiny pairs point the wrong way.
+    floor = 1e-10 * float(np.linalg.norm(moved) * np.linalg.norm(bent))
+    if memory == 0 or not curvature > floor:
+        return pairs
+    return (*pairs, (moved, bent))[-memory:]

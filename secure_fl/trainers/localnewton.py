@@ -74,14 +74,15 @@ def localnewton(
     while state.round < rounds:
         step = fed.mean(local_newton_descent, objective, state.weights, solver, local_steps)
         if safeguard:
+            here = point_of(fed, objective, state)
             move = guarded_move(
                 lambda weights: evaluate(fed, objective, weights),
                 state.weights,
-                point_of(fed, objective, state),
+                here,
                 step,
                 quadratic=objective.quadratic,
             )
-            state = after(state, move)
+            state = after(state, here, move)
         else:
             state = NewtonState(state.weights - step, state.round + 1)
         yield state

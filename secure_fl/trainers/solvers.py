@@ -251,33 +251,33 @@ class LowRank(Solver):
 
         products = min(self.products or 2 * self.rank + 10, size)
         basis, curved = _lanczos(product, right.reshape(size, -1).sum(axis=1), products)
-        values, inside = np.linalg.eigh(basis.T @ curved)
-        return values[-self.rank :], basis @ inside[:, -self.rank :]
+        values, inside = np.linalg.eigh(basis @ curved.T)
+        return values[-self.rank :], basis.T @ inside[:, -self.rank :]
 
 
 def _lanczos(product: Operator, start: Array, count: int) -> tuple[Array, Array]:
-    """Orthonormal basis of a Krylov space and its products, each of shape (k, count).
+    """Orthonormal basis of a Krylov space and its products, each of shape (count, k).
 
     Where the space is exhausted before `count` vectors, it goes on from a fixed random one.
     """
     spare = np.random.default_rng(0)
-    basis, curved = np.zeros((2, len(start), count))
+    basis, curved = np.zeros((2, count, len(start)))
     vector = start
     for i in range(count):
         scale = float(np.linalg.norm(vector))
-        rest = _orthogonal(vector, basis[:, :i])
+        rest = _orthogonal(vector, basis[:i])
         while not np.linalg.norm(rest) > 1e-10 * scale:
-            rest = _orthogonal(spare.standard_normal(len(start)), basis[:, :i])
+            rest = _orthogonal(spare.standard_normal(len(start)), basis[:i])
             scale = 1.0
-        basis[:, i] = rest / np.linalg.norm(rest)
-        vector = curved[:, i] = product(basis[:, i])
+        basis[i] = rest / np.linalg.norm(rest)
+        vector = curved[i] = product(basis[i])
     return basis, curved
 
 
 def _orthogonal(vector: Array, basis: Array) -> Array:
     # Twice: after one pass rounding can leave a share along the basis.
     for _ in range(2):
-        vector = vector - basis @ (basis.T @ vector)
+        vector = vector - (basis @ vector) @ basis
     return vector
 
 

@@ -87,12 +87,12 @@ class TestAgainstTheClosedForm:
                 np.testing.assert_allclose(state.point.gradient, gradient, atol=1e-12)
 
 
-@given(seed=st.integers(0, 10_000), skew=st.floats(0, 2.5), conjugate=st.booleans())
+@given(seed=st.integers(0, 10_000), skew=st.floats(0, 2.5), memory=st.integers(0, 3))
 @settings(max_examples=40, deadline=None)
-def test_no_guarded_round_increases_the_pooled_objective(seed, skew, conjugate):
+def test_no_guarded_round_increases_the_pooled_objective(seed, skew, memory):
     data = pool(seed, sizes=(3, 25, 9, 4), skew=skew)
     objective = SquaredLoss(1e-3, 3)
-    states = fednewton(data.federation(), objective, rounds=6, conjugate=conjugate)
+    states = fednewton(data.federation(), objective, rounds=6, memory=memory)
     values = [objective.value(state.weights, data.X, data.y) for state in states]
     assert all(b <= a * (1 + 1e-12) for a, b in itertools.pairwise(values))
 
@@ -112,7 +112,29 @@ def test_where_the_printed_algorithm_diverges_the_guarded_one_reaches_the_pooled
     assert guarded[-1] < 0.2 * guarded[0]
     # d rounds of conjugate directions end at the solution; columns share one Hessian, but not one
     # Krylov space, so a few more.
-    assert losses(conjugate=True)[-1] < 1e-9 * guarded[0]
+    assert losses(memory=10)[-1] < 1e-9 * guarded[0]
+
+
+@pytest.mark.parametrize("memory", [1, 4])
+def test_memory_gives_preconditioned_conjugate_gradients(memory):
+    """Oracle: the textbook recursion with explicit matrices (Golub and Van Loan, 11.5.1)."""
+    data, ridge = pool(sizes=(3, 25, 9, 4), skew=2.0), 1e-3
+    inverses, crosses = closed_form(data, ridge)
+    hessian = sum(p * np.linalg.inv(a) for p, a in zip(data.shares, inverses, strict=True))
+    inverse = sum(p * a for p, a in zip(data.shares, inverses, strict=True))
+    cross = sum(p * b for p, b in zip(data.shares, crosses, strict=True))
+    states = fednewton(data.federation(), SquaredLoss(ridge, 3), rounds=4, memory=memory)
+    weights = next(states).weights
+    rest = cross - hessian @ weights
+    step = direction = inverse @ rest
+    for state in states:
+        length = np.vdot(rest, step) / np.vdot(direction, hessian @ direction)
+        weights = weights + length * direction
+        before = np.vdot(rest, step)
+        rest = rest - length * (hessian @ direction)
+        step = inverse @ rest
+        direction = step + np.vdot(rest, step) / before * direction
+        np.testing.assert_allclose(state.weights, weights, rtol=1e-6, atol=1e-8)
 
 
 def test_pooled_ridge_regression_is_the_exact_minimum():
@@ -134,8 +156,8 @@ def test_clients_alike_are_solved_at_once():
 
 @pytest.mark.parametrize(
     ("options", "sums"),
-    [({"safeguard": False}, 1 + 2 * 5), ({}, 2 + 2 * 5), ({"conjugate": True}, 2 + 2 * 5)],
-    ids=["printed", "guarded", "conjugate"],
+    [({"safeguard": False}, 1 + 2 * 5), ({}, 2 + 2 * 5), ({"memory": 3}, 2 + 2 * 5)],
+    ids=["printed", "guarded", "with memory"],
 )
 def test_the_safeguard_costs_one_sum_in_all(options, sums):
     fed = pool().federation()
@@ -143,7 +165,7 @@ def test_the_safeguard_costs_one_sum_in_all(options, sums):
     assert fed.sums == sums
 
 
-@pytest.mark.parametrize("options", [{"safeguard": False}, {}, {"conjugate": True}])
+@pytest.mark.parametrize("options", [{"safeguard": False}, {}, {"memory": 3}])
 def test_a_resumed_run_has_the_same_bits(options):
     data, objective = pool(), SquaredLoss(0.01, 3)
     whole = list(fednewton(data.federation(), objective, rounds=5, **options))
@@ -194,5 +216,5 @@ def test_other_objectives_and_contradictory_options_are_refused():
     for trainer in (lambda o: fednewton(fed, o, rounds=1), lambda o: krr(fed, o)):
         with pytest.raises(InputError, match="ridge"):
             next(iter(trainer(SquaredLoss(0.0, 3))))
-    with pytest.raises(ValueError, match="conjugate"):
-        next(fednewton(fed, SquaredLoss(0.1, 3), rounds=1, safeguard=False, conjugate=True))
+    with pytest.raises(ValueError, match="memory"):
+        next(fednewton(fed, SquaredLoss(0.1, 3), rounds=1, safeguard=False, memory=1))

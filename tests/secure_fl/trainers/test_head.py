@@ -79,9 +79,14 @@ def test_every_solver_reaches_the_pooled_minimum(solver, objective):
     np.testing.assert_allclose(last.weights, expected, atol=2e-4)
 
 
-@given(seed=st.integers(0, 10_000), skew=st.floats(0, 2.5), which=st.integers(0, 4))
+@given(
+    seed=st.integers(0, 10_000),
+    skew=st.floats(0, 2.5),
+    which=st.integers(0, 4),
+    memory=st.integers(0, 3),
+)
 @settings(max_examples=40, deadline=None)
-def test_no_guarded_round_increases_the_pooled_objective(seed, skew, which):
+def test_no_guarded_round_increases_the_pooled_objective(seed, skew, which, memory):
     data = pool(seed, sizes=(3, 25, 9, 4), skew=skew)
     objective = SoftmaxLoss(1e-4, 3)
     start = NewtonState(3.0 * np.random.default_rng(seed).standard_normal((6, 3)))

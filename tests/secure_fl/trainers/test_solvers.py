@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from secure_fl.errors import InputError
 from secure_fl.objectives import LogisticLoss, Objective, SoftmaxLoss, SquaredLoss
 from secure_fl.trainers import LBFGS, ConjugateGradient, Diagonal, Exact, LowRank, Solver
+from secure_fl.trainers.lbfgs import remember
 
 OBJECTIVES = [SquaredLoss(0.1, 3), LogisticLoss(0.1), SoftmaxLoss(0.1, 3)]
 
@@ -188,9 +189,9 @@ class TestLBFGS:
         assert not LBFGS().direction(np.zeros(2), ()).any()
 
     def test_memory_keeps_the_newest_pairs_that_show_curvature(self):
-        solver, pairs = LBFGS(2), ()
+        pairs: Any = ()
         for k in range(1, 5):
-            pairs = solver.remember(pairs, np.array([float(k)]), np.array([1.0]))
+            pairs = remember(pairs, np.array([float(k)]), np.array([1.0]), 2)
         assert [float(s[0]) for s, _ in pairs] == [3.0, 4.0]
-        assert solver.remember(pairs, np.array([1.0]), np.array([-1.0])) is pairs
-        assert solver.remember(pairs, np.array([0.0]), np.array([0.0])) is pairs
+        assert remember(pairs, np.array([1.0]), np.array([-1.0]), 2) is pairs
+        assert remember(pairs, np.array([0.0]), np.array([0.0]), 2) is pairs
