@@ -19,6 +19,9 @@ from secure_fl.trainers._client import local_value_and_gradient
 
 SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises (Nocedal and Wright, section 3.1)."""
+OVERSHOOT = 0.5
+"""Slope upwards at a trial, as a share of the slope downwards at the start, up to which the trial
+stands; beyond it a shorter one is worth its sum."""
 TRIALS = 12
 """Each trial is at most half as long as the one before."""
 ROUNDING = 1e-14
@@ -101,15 +104,20 @@ def guarded_move(
     contraction = _contraction(here, trial, first)
     if quadratic:
         return _best_of_quadratic(weights, here, direction, trial, first, contraction)
+    best = Move(weights, here, 0.0, contraction)
     length = first
-    for _ in range(TRIALS - 1):
-        if trial.value <= here.value - SUFFICIENT * length * slope + ROUNDING * abs(here.value):
-            return Move(weights - length * direction, trial, length, contraction)
-        length = _shorter(length, here, trial, slope, float(np.vdot(trial.gradient, direction)))
+    for left in reversed(range(TRIALS)):
+        end_slope = float(np.vdot(trial.gradient, direction))
+        enough = here.value - SUFFICIENT * length * slope + ROUNDING * abs(here.value)
+        better = best.step == 0 or trial.value < best.point.value
+        if trial.value <= enough and better:
+            best = Move(weights - length * direction, trial, length, contraction)
+        settled = best.step > length or end_slope >= -OVERSHOOT * slope
+        if left == 0 or (best.step > 0 and settled):
+            break
+        length = _shorter(length, here, trial, slope, end_slope)
         trial = at(weights - length * direction)
-    if trial.value < here.value:
-        return Move(weights - length * direction, trial, length, contraction)
-    return Move(weights, here, 0.0, contraction)
+    return best
 
 
 def _best_of_quadratic(
