@@ -79,7 +79,9 @@ class SingleThread:
         """A context in which BLAS and OpenMP libraries use one thread."""
         # Finding the libraries takes milliseconds, and only an import can add one.
         if self._modules != len(sys.modules):
-            from threadpoolctl import ThreadpoolController
+            from threadpoolctl import (  # type: ignore[import-untyped]  # has no types
+                ThreadpoolController,
+            )
 
             self._modules = len(sys.modules)
             self._controller = ThreadpoolController()
