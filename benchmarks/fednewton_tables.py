@@ -22,7 +22,7 @@ from benchmarks._data import libsvm, mnist
 from benchmarks._federations import clients_of
 from benchmarks._harness import Run, Split, benchmark, spread
 from secure_fl.data import dirichlet
-from secure_fl.federation import Federation
+from secure_fl.federation import Federation, SecureAggregation
 from secure_fl.objectives import RandomFourierFeatures, SquaredLoss
 from secure_fl.trainers import (
     AveragingState,
@@ -82,13 +82,13 @@ class Trial:
     """One partition with one draw of the features.
 
     Attributes:
-        fed: makes a fresh federation of the clients.
+        fed: makes a fresh federation of the clients, secure or plain.
         objective: squared loss.
         test: features of the test records, shape (m, M).
         y_test: class codes, shape (m,).
     """
 
-    fed: Callable[[], Federation]
+    fed: Callable[[bool], Federation]
     objective: SquaredLoss
     test: Any
     y_test: Any
@@ -99,7 +99,7 @@ class Trial:
         return 100.0 * float(np.mean(predicted == self.y_test))
 
 
-def _trial(name: str, data: Split, seed: int, aggregate: str) -> Trial:
+def _trial(name: str, data: Split, seed: int) -> Trial:
     rng = np.random.default_rng(seed)
     scale = SCALE.get(name, 1.0)
     width = data.X_train.shape[1]
@@ -108,17 +108,17 @@ def _trial(name: str, data: Split, seed: int, aggregate: str) -> Trial:
     parts = dirichlet(data.y_train, CLIENTS, ALPHA[name], rng)
     clients = clients_of(train, data.y_train, parts)
     return Trial(
-        lambda: _federation(clients, seed, aggregate),
+        lambda secure: _federation(clients, seed, secure),
         SquaredLoss(RIDGE[name], len(data.classes)),
         features.apply(scale * data.X_test),
         data.y_test,
     )
 
 
-def _federation(clients: Any, seed: int, aggregate: str) -> Federation:
+def _federation(clients: Any, seed: int, secure: bool) -> Federation:
     for client in clients:
         client.cache.clear()
-    return Federation(clients, seed=seed)
+    return Federation(clients, seed=seed, aggregation=SecureAggregation() if secure else None)
 
 
 def _methods(name: str) -> dict[str, Callable[[Federation, SquaredLoss, Any], Iterator[Any]]]:
@@ -157,20 +157,18 @@ def _methods(name: str) -> dict[str, Callable[[Federation, SquaredLoss, Any], It
     }
 
 
-def _measure(name: str, trial: Trial, found: dict[str, Found], pooled: bool) -> None:
+def _measure(name: str, trial: Trial, found: dict[str, Found], secure: bool) -> None:
     def note(method: str, at: int, weights: Any) -> None:
-        score = trial.accuracy(weights)
-        found.setdefault(method, Found()).accuracy.setdefault(at, []).append(score)
+        found[method].accuracy.setdefault(at, []).append(trial.accuracy(weights))
 
     def run(method: str, trainer: Callable[[Federation], Iterator[Any]]) -> Any:
         start = time.perf_counter()
-        with trial.fed() as fed:
+        with trial.fed(secure) as fed:
             states = list(fed.rounds(trainer(fed)))
-        elapsed = time.perf_counter() - start
-        found.setdefault(method, Found()).seconds.append(elapsed)
+        found.setdefault(method, Found()).seconds.append(time.perf_counter() - start)
         return states
 
-    if pooled:
+    if not secure:
         (best,) = run(POOLED, lambda fed: krr(fed, trial.objective))
         note(POOLED, 0, best.weights)
     (first,) = run(DKRR, lambda fed: fednewton(fed, trial.objective, rounds=0))
@@ -193,9 +191,9 @@ def _started(trainer: Any, objective: SquaredLoss, weights: Any, fed: Federation
     "does FedNewton beat averaging on the paper's data, and does its safeguard keep it there?",
     click.option(
         "--aggregate",
-        type=click.Choice(["plain"]),
+        type=click.Choice(["plain", "secure"]),
         default="plain",
-        help="How the server sums.",
+        help="secure: masked sums, beside the plain ones in accuracy and time.",
     ),
     click.option(
         "--only", type=click.Choice(list(DEVIATION)), multiple=True, help="These data sets alone."
@@ -207,53 +205,83 @@ def main(run: Run, aggregate: str, only: tuple[str, ...]) -> None:
     run.parameter(clients=CLIENTS, random_features=FEATURES, aggregate=aggregate)
     columns = ["data set", "method", "at once", *(f"round {at}" for at in ROUNDS)]
     accuracy = run.table("accuracy in percent, mean ± deviation of trials", [*columns, "paper"])
-    checks = run.table(
-        "safeguard",
-        [
-            "data set",
-            "largest contraction factor",
-            "round 8 less best of DKRR, FedAvg",
-            "round 8 less round 1",
-            "deviation at round 1",
-        ],
-    )
+    checks = run.table("safeguard", CHECKS)
     seconds = run.table("seconds of a trial, features given", ["data set", "method", "seconds"])
+    prices = run.table("secure beside plain", PRICES) if aggregate == "secure" else None
     for name in names:
-        found = _data_set(run, name, aggregate)
-        _report(name, found, accuracy, checks, seconds)
+        plain, secure = _data_set(run, name, aggregate == "secure")
+        found = secure or plain
+        _report_accuracy(name, found, accuracy)
+        _report_checks(name, found, checks)
+        for method, each in found.items():
+            seconds.add(name, method, spread(each.seconds, 2))
+        if prices is not None:
+            _report_prices(name, plain, secure, prices)
     run.note("paper: fednewton.txt, table 4, other machine, features and partitions")
     run.note("FedNewton's paper column: rounds 1 / 2 / 4 / 8")
     run.note("a contraction factor of 1 or more: the printed algorithm diverges from there")
 
 
-def _data_set(run: Run, name: str, aggregate: str) -> dict[str, Found]:
+CHECKS = (
+    "data set",
+    "largest contraction factor",
+    "round 8 less best of DKRR, FedAvg",
+    "round 8 less round 1",
+    "deviation at round 1",
+)
+PRICES = ("data set", "method", "seconds over plain seconds", "largest difference in accuracy")
+
+
+def _data_set(run: Run, name: str, secure: bool) -> tuple[dict[str, Found], dict[str, Found]]:
+    """What plain and secure sums reached; nothing for secure ones unless asked for."""
     data = mnist() if name == "mnist" else libsvm(name)
-    found: dict[str, Found] = {}
+    plain: dict[str, Found] = {}
+    masked: dict[str, Found] = {}
     for seed in run.seeds(*range(2 if run.quick else TRIALS.get(name, 10))):
         run.progress(f"{name}, trial {seed}")
-        _measure(name, _trial(name, data, seed, aggregate), found, pooled=aggregate == "plain")
-    return found
+        trial = _trial(name, data, seed)
+        _measure(name, trial, plain, secure=False)
+        if secure:
+            _measure(name, trial, masked, secure=True)
+    return plain, masked
 
 
-def _report(name: str, found: dict[str, Found], accuracy: Any, checks: Any, seconds: Any) -> None:
+def _report_accuracy(name: str, found: dict[str, Found], table: Any) -> None:
     for method, each in found.items():
-        scores = [
-            spread(each.accuracy[at], 2) if at in each.accuracy else None for at in (0, *ROUNDS)
-        ]
+        scores = (each.accuracy.get(at) for at in (0, *ROUNDS))
+        cells = [None if score is None else spread(score, 2) for score in scores]
         paper = PAPER[name][COLUMN[method]] if method in COLUMN else None
-        accuracy.add(name, method, *scores, paper)
-        seconds.add(name, method, spread(each.seconds, 2))
+        table.add(name, method, *cells, paper)
+
+
+def _report_checks(name: str, found: dict[str, Found], table: Any) -> None:
     guarded = found[GUARDED].accuracy
-    last = np.array(guarded[ROUNDS[-1]])
-    rivals = np.maximum(found[DKRR].accuracy[0], found[AVERAGING].accuracy[ROUNDS[-1]])
-    rivals = np.maximum(rivals, found[TUNED].accuracy[ROUNDS[-1]])
-    checks.add(
+    first, last = np.array(guarded[ROUNDS[0]]), np.array(guarded[ROUNDS[-1]])
+    rivals = np.max(
+        [found[DKRR].accuracy[0], *(found[m].accuracy[ROUNDS[-1]] for m in (AVERAGING, TUNED))],
+        axis=0,
+    )
+    table.add(
         name,
         spread(found[GUARDED].contraction, 2),
         spread(list(last - rivals), 2),
-        spread(list(last - np.array(guarded[ROUNDS[0]])), 2),
-        float(np.std(guarded[ROUNDS[0]], ddof=1)),
+        spread(list(last - first), 2),
+        float(np.std(first, ddof=1)),
     )
+
+
+def _report_prices(
+    name: str, plain: dict[str, Found], secure: dict[str, Found], table: Any
+) -> None:
+    for method, masked in secure.items():
+        clear = plain[method]
+        ratio = sum(masked.seconds) / sum(clear.seconds)
+        differences = [
+            abs(a - b)
+            for at, scores in masked.accuracy.items()
+            for a, b in zip(scores, clear.accuracy[at], strict=True)
+        ]
+        table.add(name, method, ratio, max(differences))
 
 
 if __name__ == "__main__":
