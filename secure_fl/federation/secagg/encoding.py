@@ -76,7 +76,8 @@ class FixedPoint:
         Raises:
             FederationError: a value outside the clip, where that is an error.
         """
-        scaled = values * (self.largest / self.clip)
+        with np.errstate(over="ignore"):  # an infinite one ends at the clip like any large one
+            scaled = values * (self.largest / self.clip)
         outside = int(np.count_nonzero(np.abs(values) > self.clip))
         if outside and self.outside == "error":
             raise FederationError(

@@ -1,15 +1,20 @@
 """One secure sum with all parties in this process: real messages, passed on by a loop."""
 
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from attrs import frozen
 
+from secure_fl.federation.errors import QuorumError
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Stage
 from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.server import ProtocolServer
+
+log = logging.getLogger(__name__)
 
 Observer: TypeAlias = Callable[[str, str, bytes], None]
 """(sender, receiver, message); the server is "". For tests and transcripts."""
@@ -68,20 +73,20 @@ class LocalRun:
             ProtocolError: a party caught another one cheating.
         """
         for name, client in self._present(Stage.ADVERTISE):
-            self._send(name, client.advertise())
+            self._send(name, client.advertise)
         replies = self._close()
         for name, client in self._present(Stage.SHARE):
-            self._send(name, client.share(replies[name]))
+            self._send(name, partial(client.share, replies[name]))
         replies = self._close()
         for name, client in self._present(Stage.MASK):
             vector = self._vectors[name]
-            self._send(name, client.mask(replies[name], vector, self._structure))
+            self._send(name, partial(client.mask, replies[name], vector, self._structure))
         replies = self._close()
         for name, client in self._present(Stage.UNMASK):
-            self._send(name, client.confirm(replies[name]))
+            self._send(name, partial(client.confirm, replies[name]))
         replies = self._close()
         for name, client in self._present(Stage.UNMASK):
-            self._send(name, client.unmask(replies[name]))
+            self._send(name, partial(client.unmask, replies[name]))
         total = self._server.total()
         sent = set(self._server.survivors)
         traffic = {
@@ -97,7 +102,13 @@ class LocalRun:
                 del self._clients[name]
         return list(self._clients.items())
 
-    def _send(self, name: str, message: bytes) -> None:
+    def _send(self, name: str, answer: Callable[[], bytes]) -> None:
+        try:
+            message = answer()
+        except QuorumError as error:
+            # It saw too few neighbours: for the others it has dropped out.
+            log.info("%s", error)
+            return
         self._up[name] += len(message)
         if self._observe is not None:
             self._observe(name, "", message)
