@@ -75,20 +75,24 @@ def new(
     with output.progress() as progress, new_folder(out) as aside:
         progress("compiling and drawing keys", 0, 1)
         made = fhe.generate_keys(parameters)
+        public_key = fhe.make_public_key(made)
         progress("compiling and drawing keys", 1, 1)
+        output.note(f"writing an evaluation key of {human_bytes(len(made.evaluation.content))}")
         aside.chmod(0o700)
         secret = fhe.save_secret_keys(aside, made, passphrase)
+        public = fhe.save_public_key(aside, public_key)
         evaluation = fhe.save_evaluation_keys(aside, made.evaluation)
     data = {
         "folder": str(out),
         "key": made.evaluation.fingerprint,
         "parameters": parameters.to_json(),
         "secret_bytes": secret,
+        "public_bytes": public,
         "evaluation_bytes": evaluation,
     }
     text = (
-        f"{out}/secret.key      {human_bytes(secret)}, sealed; the querier and, for encrypting,"
-        f" the contributors\n"
+        f"{out}/secret.key      {human_bytes(secret)}, sealed; the querier alone\n"
+        f"{out}/public.key      {human_bytes(public)}; the contributors and the evaluator\n"
         f"{out}/evaluation.key  {human_bytes(evaluation)}; the evaluator\n"
         f"key {made.evaluation.fingerprint[:16]}, failure 2^-{failure} a decision"
     )
@@ -118,7 +122,8 @@ def check(output: Output, folder: Path, passphrase_file: Path | None) -> None:
 
     loaded = fhe.load_secret_keys(folder, get_passphrase(passphrase_file))
     with output.progress() as progress:
-        decisions = self_test(loaded, fhe.load_evaluation_keys(folder), progress=progress)
+        evaluation, public = fhe.load_evaluation_keys(folder), fhe.load_public_key(folder)
+        decisions = self_test(loaded, evaluation, public, progress=progress)
     output.result(
         {"decisions": decisions, "right": decisions},
         f"{decisions} encrypted decisions, all equal to the plain rule",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 COMMANDS = {
+    "bench": "cli.bench:bench",
     "data": "cli.data:data",
     "decrypt": "cli.query:decrypt",
     "demo": "cli.demo:demo",

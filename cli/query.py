@@ -23,7 +23,12 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
 @click.command()
 @click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--keys",
+    required=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder with the querier's public.key; no other key is needed or read.",
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to send.")
 @click.option("--client", "clients", multiple=True, help="Only these; default: all heads here.")
 @click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
@@ -34,7 +39,6 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
 )
 @click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
 @_rows
-@passphrase_option
 @read_options
 @output_options
 def encrypt(
@@ -48,7 +52,6 @@ def encrypt(
     audit: int | None,
     audit_file: Path | None,
     rows: str | None,
-    passphrase_file: Path | None,
     **reading: Any,
 ) -> None:
     """Measure QUERIES with the clients' heads and encrypt one integer per query and client."""
@@ -65,10 +68,10 @@ def encrypt(
     for path in taken:
         if path.exists():
             raise InputError(f"{path}: exists already; remove it or choose another folder")
-    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
-    if secret.parameters.contributors != len(manifest.clients):
+    public = fhe.load_public_key(keys)
+    if public.parameters.contributors != len(manifest.clients):
         raise InputError(
-            f"{keys}: keys for {secret.parameters.contributors} contributors, the federation has"
+            f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; make new ones (securefl keys new)"
         )
     known = _audit(audit, audit_file)
@@ -80,10 +83,10 @@ def encrypt(
             position = manifest.client_index(head.client)
             codes = head_codes(head, features, manifest)
             if known is not None:
-                codes = known.mix(codes, position, secret.parameters)
+                codes = known.mix(codes, position, public.parameters)
             message = fhe.contribute(
                 codes,
-                secret,
+                public,
                 contributor=position,
                 name=head.client,
                 federation=manifest.fingerprint,
@@ -163,15 +166,19 @@ def infer(
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
     import fhe
+    from fhe.answered import record_answered, refuse_answered
     from secure_fl.errors import InputError
 
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
     messages = [fhe.Contribution.load(path) for path in _contributions(sources)]
-    evaluation = fhe.load_evaluation_keys(keys)
+    evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
+    refuse_answered(keys, messages)
     with output.progress() as progress:
-        answer = fhe.evaluate(messages, evaluation, progress=progress)
+        answer = fhe.evaluate(messages, evaluation, public, progress=progress)
+        output.note(f"writing {human_bytes(sum(map(len, answer.blocks)))} of encrypted answers")
         size = answer.save(out)
+    record_answered(keys, answer)
     output.result(
         {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
         f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",

@@ -1,7 +1,7 @@
 """Encrypted minimum, equality and the global rule on integer codes, in three roles.
 
-Easy layer: `generate_keys`, `contribute`, `evaluate`, `read_answer`; `simulate` and
-`plain` give the same answers without encryption.
+Easy layer: `generate_keys`, `make_public_key`, `contribute`, `evaluate`, `read_answer`;
+`simulate` and `plain` give the same answers without encryption.
 """
 
 from .code import CodeRange, Packing, encode_measures, range_from_public_measures
@@ -19,6 +19,7 @@ from .keys import (
 )
 from .messages import Answer, Contribution
 from .parameters import RuleParameters
+from .public_key import PublicKey, load_public_key, make_public_key, save_public_key
 from .querier import read_answer
 from .simulation import plain, simulate
 
@@ -32,6 +33,7 @@ __all__ = [
     "FormatError",
     "InputError",
     "Packing",
+    "PublicKey",
     "RuleParameters",
     "SecretError",
     "SecretKeys",
@@ -40,11 +42,14 @@ __all__ = [
     "evaluate",
     "generate_keys",
     "load_evaluation_keys",
+    "load_public_key",
     "load_secret_keys",
+    "make_public_key",
     "plain",
     "range_from_public_measures",
     "read_answer",
     "save_evaluation_keys",
+    "save_public_key",
     "save_secret_keys",
     "simulate",
 ]

@@ -1,6 +1,6 @@
-"""Integer codes of measures, their packing with a class, and base-4 digits (kahm.txt, 3.9).
+"""Integer codes of measures, their packing with a class, and their digits (kahm.txt, 3.9).
 
-A contributor sends one integer per query: code * 4^k + class, k the base-4 digits of a class. The
+A contributor sends one integer per query: code * B^k + class, k the base-B digits of a class. The
 smallest packed integer of all contributors carries the answer of the global rule, and the lowest
 class wins a tie.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .errors import InputError
 
 MIN_BITS, MAX_BITS = 3, 16
-BASE = 4
+BASES = (2, 4)
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -87,31 +87,35 @@ def encode_measures(measures: Floats, bits: int, code_range: CodeRange | None = 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a code and a class make one integer of base-4 digits, most significant first.
+    """How a code and a class make one integer of digits, most significant first.
 
     Attributes:
         bits: p of the codes.
         classes: C, at least 2.
+        base: B of the digits, 2 or 4.
     """
 
     bits: int
     classes: int
+    base: int = 4
 
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise InputError(f"classes: found {self.classes}, expected at least 2")
         if not MIN_BITS <= self.bits <= MAX_BITS:
             raise InputError(f"code bits: found {self.bits}, expected {MIN_BITS} to {MAX_BITS}")
+        if self.base not in BASES:
+            raise InputError(f"base: found {self.base}, expected one of {BASES}")
 
     @property
     def code_digits(self) -> int:
         """Digits of a code."""
-        return -(-self.bits // 2)
+        return digits_of_bits(self.bits, self.base)
 
     @property
     def class_digits(self) -> int:
         """Digits of a class; whole digits, so that the class can be read off alone."""
-        return -(-(self.classes - 1).bit_length() // 2)
+        return digits_of_bits((self.classes - 1).bit_length(), self.base)
 
     @property
     def digits(self) -> int:
@@ -121,10 +125,10 @@ class Packing:
     def pack(self, codes: Ints) -> Ints:
         """Each contributor's winner: shape (..., classes) to (...).
 
-        min over classes of code * 4^k + class: the smallest code, the lowest class among ties.
+        min over classes of code * B^k + class: the smallest code, the lowest class among ties.
         """
         self.check(codes)
-        weight = BASE**self.class_digits
+        weight = self.base**self.class_digits
         packed: Ints = (codes * weight + np.arange(self.classes)).min(axis=-1)
         return packed
 
@@ -137,17 +141,22 @@ class Packing:
 
     def class_of(self, packed: Ints) -> Ints:
         """The class in a packed integer."""
-        return packed % BASE**self.class_digits
+        return packed % self.base**self.class_digits
 
 
-def to_digits(values: Ints, count: int) -> Ints:
-    """Base-4 digits, most significant first: shape (...) to (..., count)."""
-    if values.size and not 0 <= values.min() <= values.max() < BASE**count:
-        raise InputError(f"value {values.max()} does not fit in {count} base-4 digits")
-    return values[..., None] // BASE ** np.arange(count - 1, -1, -1) % BASE
+def digits_of_bits(bits: int, base: int) -> int:
+    """Base-2 or base-4 digits that hold so many bits."""
+    return -(-bits // (base.bit_length() - 1))
 
 
-def from_digits(digits: Ints) -> Ints:
+def to_digits(values: Ints, count: int, base: int) -> Ints:
+    """Digits, most significant first: shape (...) to (..., count)."""
+    if values.size and not 0 <= values.min() <= values.max() < base**count:
+        raise InputError(f"value {values.max()} does not fit in {count} base-{base} digits")
+    return values[..., None] // base ** np.arange(count - 1, -1, -1) % base
+
+
+def from_digits(digits: Ints, base: int) -> Ints:
     """The inverse of `to_digits`: shape (..., count) to (...)."""
-    result: Ints = digits @ BASE ** np.arange(digits.shape[-1] - 1, -1, -1)
+    result: Ints = digits @ base ** np.arange(digits.shape[-1] - 1, -1, -1)
     return result

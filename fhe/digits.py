@@ -1,11 +1,15 @@
-"""Comparison, minimum, maximum and equality of integers given as encrypted base-4 digits.
+"""Comparison, minimum, maximum and equality of integers given as encrypted base-B digits.
 
-A comparison of digit vectors a and b takes the sign of every digit's difference (a 3-bit table),
-then combines the signs in groups of three as 4 x + 2 y + z, whose sign is that of the most
-significant non-zero one (a 4-bit table). A minimum then selects every digit with one more 4-bit
-table over (a - b + 3) + 7 [a < b]. An equality counts the digits that differ (a 3-bit table each)
-and looks whether the count is 0 (one 4-bit table for up to 15 digits). No table is wider than 4
-bits.
+Two designs, each the cheapest found for its failure probabilities (docs/fhe.md):
+
+- **Base 4.** The sign of a - b is found in a chain, from the most significant digit down: the sign
+  of 4 x (sign so far) + difference, -7..7, by one 4-bit table a digit.
+- **Base 2.** A digit's difference is its own sign. Signs are combined in pairs, 2 x + y, -3..3, by
+  one 3-bit table a pair, until one is left.
+
+A minimum then selects every digit with one more table over (a - b + B - 1) + (2 B - 1) [a < b].
+An equality looks which digits differ, and whether their number is 0. No table is wider than 4 bits
+in base 4, and than 3 in base 2.
 
 Functions are traced on arrays of shape (pairs, digits), so one call compares many pairs and the
 library spreads them over the cores.
@@ -22,97 +26,154 @@ from .library import concrete_fhe
 Traced = Any
 """An array of integers, or the library's stand-in for an encrypted one."""
 
-MAX_DIGITS = 15
-"""Differing digits are counted in one 4-bit table."""
-
-_DIGIT_SPAN = 7
-"""Differences of two digits take the values -3..3."""
+Table = Callable[[Any], NDArray[Any]]
 
 
-def _seven_if_negative(value: NDArray[Any]) -> NDArray[Any]:
-    return _DIGIT_SPAN * (np.asarray(value) < 0)
+def largest_count(base: int) -> int:
+    """Differing digits that one table can count."""
+    return 15 if base == 4 else 7
 
 
-def _difference_if_less(value: NDArray[Any]) -> NDArray[Any]:
-    value = np.asarray(value)
-    return np.where(value >= _DIGIT_SPAN, value - (_DIGIT_SPAN + 3), 0)
+def _look_up(table: Table, value: Traced) -> Traced:
+    return concrete_fhe().univariate(table)(value)
 
 
-def _difference_if_not_less(value: NDArray[Any]) -> NDArray[Any]:
-    value = np.asarray(value)
-    return np.where(value < _DIGIT_SPAN, value - 3, 0)
+def _span(base: int) -> int:
+    """Differences of two digits take so many values."""
+    return 2 * base - 1
 
 
-def one_if_negative(value: NDArray[Any]) -> NDArray[Any]:
-    """The last table of a comparison whose answer is wanted as a bit."""
+def _span_if_negative(base: int) -> Table:
+    return lambda value: _span(base) * (np.asarray(value) < 0)
+
+
+def _difference_if_less(base: int) -> Table:
+    span, top = _span(base), base - 1
+
+    def table(value: Any) -> NDArray[Any]:
+        value = np.asarray(value)
+        return np.where(value >= span, value - span - top, 0)
+
+    return table
+
+
+def _difference_if_not_less(base: int) -> Table:
+    span, top = _span(base), base - 1
+
+    def table(value: Any) -> NDArray[Any]:
+        value = np.asarray(value)
+        return np.where(value < span, value - top, 0)
+
+    return table
+
+
+def _one_if_negative(value: Any) -> NDArray[Any]:
     return (np.asarray(value) < 0).astype(np.int64)
 
 
-def _one_if_zero(value: NDArray[Any]) -> NDArray[Any]:
+def _one_if_zero(value: Any) -> NDArray[Any]:
     return (np.asarray(value) == 0).astype(np.int64)
 
 
-def _one_if_not_zero(value: NDArray[Any]) -> NDArray[Any]:
+def _one_if_not_zero(value: Any) -> NDArray[Any]:
     return (np.asarray(value) != 0).astype(np.int64)
 
 
-def _combine(signs: list[Traced], final: Callable[..., Any] = _seven_if_negative) -> Traced:
-    """`final` of the most significant non-zero sign: by default 7 if it is negative, else 0."""
-    fhe = concrete_fhe()
-
-    while True:
-        last = len(signs) <= 3
-        combined = []
-        for start in range(0, len(signs), 3):
-            group = signs[start : start + 3]
-            if len(group) == 1 and not last:
-                combined.append(group[0])
-                continue
-            total = group[-1]
-            for power, sign in enumerate(reversed(group[:-1]), start=1):
-                total = total + sign * 2**power
-            combined.append(fhe.univariate(final if last else np.sign)(total))
-        if last:
-            return combined[0]
-        signs = combined
+def _compare(difference: Traced, base: int, last: Table) -> Traced:
+    """`last` of the sign of a - b, from its digits' differences; shape (pairs,)."""
+    return (_chain if base == 4 else _tree)(difference, last)
 
 
-def minimum(a: Traced, b: Traced, keep: int) -> Traced:
+def _chain(difference: Traced, last: Table) -> Traced:
+    digits = difference.shape[1]
+    sign = difference[:, 0]
+    for i in range(1, digits):
+        sign = 4 * _look_up(np.sign, sign) + difference[:, i]
+    return _look_up(last, sign)
+
+
+def _tree(difference: Traced, last: Table) -> Traced:
+    signs = difference
+    while signs.shape[1] > 2:
+        even = signs.shape[1] // 2 * 2
+        combined = _look_up(np.sign, signs[:, :even] @ _grouped(even, 2, weight=2))
+        # A sign left over alone moves up as it is.
+        alone = even < signs.shape[1]
+        signs = np.concatenate((combined, signs[:, even:]), axis=1) if alone else combined
+    total = signs[:, 0]
+    if signs.shape[1] == 2:
+        total = 2 * total + signs[:, 1]
+    return _look_up(last, total)
+
+
+def _grouped(count: int, group: int, *, weight: int) -> NDArray[np.int64]:
+    """The matrix that adds columns in groups, in each with falling powers of `weight`.
+
+    Shape (count, ceil(count / group)).
+    """
+    matrix = np.zeros((count, -(-count // group)), np.int64)
+    for i in range(count):
+        last_of_group = min((i // group + 1) * group, count) - 1
+        matrix[i, i // group] = weight ** (last_of_group - i)
+    return matrix
+
+
+def minimum(a: Traced, b: Traced, keep: int, base: int) -> Traced:
     """The last `keep` digits of the smaller of a and b, both of shape (pairs, digits)."""
-    fhe = concrete_fhe()
-
-    digits = a.shape[1]
-    difference = a - b
-    sign = fhe.univariate(np.sign)(difference)
-    less = _combine([sign[:, i] for i in range(digits)])
-    index = difference[:, digits - keep :] + 3 + less.reshape((a.shape[0], 1))
-    return b[:, digits - keep :] + fhe.univariate(_difference_if_less)(index)
+    return _select(a, b, keep, base, _difference_if_less(base))
 
 
-def maximum(a: Traced, b: Traced) -> Traced:
+def maximum(a: Traced, b: Traced, base: int) -> Traced:
     """The larger of a and b, both of shape (pairs, digits)."""
-    fhe = concrete_fhe()
-    digits = a.shape[1]
+    return _select(a, b, a.shape[1], base, _difference_if_not_less(base))
+
+
+def _select(a: Traced, b: Traced, keep: int, base: int, table: Table) -> Traced:
+    start = a.shape[1] - keep
     difference = a - b
-    sign = fhe.univariate(np.sign)(difference)
-    less = _combine([sign[:, i] for i in range(digits)])
-    index = difference + 3 + less.reshape((a.shape[0], 1))
-    return b + fhe.univariate(_difference_if_not_less)(index)
+    less = _compare(difference, base, _span_if_negative(base))
+    index = difference[:, start:] + (base - 1) + less.reshape((a.shape[0], 1))
+    return b[:, start:] + _look_up(table, index)
 
 
-def less(a: Traced, b: Traced) -> Traced:
+def less(a: Traced, b: Traced, base: int) -> Traced:
     """1 where a < b, else 0, shape (pairs,)."""
-    fhe = concrete_fhe()
-    sign = fhe.univariate(np.sign)(a - b)
-    return _combine([sign[:, i] for i in range(a.shape[1])], one_if_negative)
+    return _compare(a - b, base, _one_if_negative)
 
 
-def equality(a: Traced, b: Traced) -> Traced:
+def equality(a: Traced, b: Traced, base: int) -> Traced:
     """1 where all digits agree, else 0, shape (pairs,)."""
-    return all_equal(a - b, concrete_fhe())
+    return all_equal(a - b, base)
 
 
-def all_equal(difference: Traced, fhe: Any) -> Traced:
-    """1 where all digits of the last axis are 0, else 0; the axis is gone."""
-    differs = fhe.univariate(_one_if_not_zero)(difference)
-    return fhe.univariate(_one_if_zero)(np.sum(differs, axis=len(difference.shape) - 1))
+def all_equal(difference: Traced, base: int) -> Traced:
+    """1 where all digits of a (pairs, digits) array are 0, else 0; shape (pairs,)."""
+    if base == 2 and difference.shape[1] > 1:
+        # Two digits' differences fit one table, and 2 x + y is 0 only where both are.
+        difference = difference @ _grouped(difference.shape[1], 2, weight=2)
+    differs = _look_up(_one_if_not_zero, difference)
+    limit = largest_count(base)
+    while differs.shape[1] > limit:
+        groups = _grouped(differs.shape[1], limit, weight=1)
+        differs = _look_up(_one_if_not_zero, differs @ groups)
+    return _look_up(_one_if_zero, np.sum(differs, axis=1))
+
+
+def lookups_of_comparison(digits: int, base: int) -> int:
+    """Table look-ups of one comparison."""
+    return digits if base == 4 else max(1, digits - 1)
+
+
+def lookups_of_minimum(digits: int, base: int) -> int:
+    """Table look-ups of one minimum or maximum."""
+    return lookups_of_comparison(digits, base) + digits
+
+
+def lookups_of_equality(digits: int, base: int) -> int:
+    """Table look-ups of one equality."""
+    count = -(-digits // 2) if base == 2 else digits
+    total = count + 1
+    while count > largest_count(base):
+        count = -(-count // largest_count(base))
+        total += count
+    return total

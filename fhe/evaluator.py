@@ -5,11 +5,13 @@ a record, a measure, a code nor an answer.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from .circuits import compile_rule
-from .errors import ContributionError
+from .compiled import compiled_rule
+from .errors import ContributionError, InputError
 from .keys import EvaluationKeys
-from .messages import Answer, Contribution, library_values
+from .messages import Answer, Contribution
+from .public_key import PublicKey, RingCiphertexts, to_library_values
 
 Progress = Callable[[str, int, int], None]
 
@@ -19,25 +21,36 @@ def quiet(phase: str, done: int, total: int) -> None:
 
 
 def evaluate(
-    contributions: Sequence[Contribution], keys: EvaluationKeys, *, progress: Progress = quiet
+    contributions: Sequence[Contribution],
+    keys: EvaluationKeys,
+    public: PublicKey,
+    *,
+    progress: Progress = quiet,
 ) -> Answer:
     """Runs the rule on one contribution of every contributor.
 
     Args:
         contributions: in any order.
         keys: of the querier.
+        public: of the querier, the key that the contributions are under.
         progress: told after every block of queries.
 
     Raises:
+        InputError: the public key does not go with the evaluation keys.
         ContributionError: one is missing, twice, or belongs to other keys, another federation,
             rule or query batch; names the contributor.
-        FormatError: a ciphertext cannot be read.
+        FormatError: a ciphertext cannot be read; names the contributor.
     """
-    ordered = checked(contributions, keys)
+    if public.key != keys.fingerprint:
+        raise InputError(
+            f"public key: goes with evaluation keys {public.key[:16]}, these are"
+            f" {keys.fingerprint[:16]}; take both from the same querier"
+        )
+    ordered = checked(contributions, keys, public)
     first = ordered[0]
     progress("compiling", 0, 1)
-    server = compile_rule(keys.parameters).server
-    values = [library_values(each, who=f"contributor {each.name!r}") for each in ordered]
+    server = compiled_rule(keys.parameters).server
+    values = [_library_values(each, public) for each in ordered]
     blocks = []
     for i, arguments in enumerate(zip(*values, strict=True)):
         try:
@@ -49,7 +62,7 @@ def evaluate(
                 f" ({' '.join(str(error).split())}); encrypt again with the federation's keys"
             ) from error
         blocks.append(result.serialize())
-        progress("evaluating", i + 1, len(first.blocks))
+        progress("evaluating", i + 1, len(values[0]))
     return Answer(
         parameters=first.parameters,
         key=first.key,
@@ -60,7 +73,15 @@ def evaluate(
     )
 
 
-def checked(contributions: Sequence[Contribution], keys: EvaluationKeys) -> list[Contribution]:
+def _library_values(contribution: Contribution, public: PublicKey) -> list[Any]:
+    shape = (contribution.queries, contribution.parameters.columns)
+    ciphertexts = RingCiphertexts(contribution.public, shape, contribution.content)
+    return to_library_values(ciphertexts, public, who=f"contributor {contribution.name!r}")
+
+
+def checked(
+    contributions: Sequence[Contribution], keys: EvaluationKeys, public: PublicKey
+) -> list[Contribution]:
     """The contributions in order of position, if they belong together.
 
     Raises:
@@ -68,7 +89,7 @@ def checked(contributions: Sequence[Contribution], keys: EvaluationKeys) -> list
     """
     by_position: dict[int, Contribution] = {}
     for each in contributions:
-        _check_belongs(each, contributions[0], keys)
+        _check_belongs(each, contributions[0], keys, public)
         if each.contributor in by_position:
             raise ContributionError(
                 f"contributor {each.name!r}: two contributions for position {each.contributor};"
@@ -85,10 +106,13 @@ def checked(contributions: Sequence[Contribution], keys: EvaluationKeys) -> list
     return [by_position[i] for i in range(expected)]
 
 
-def _check_belongs(each: Contribution, first: Contribution, keys: EvaluationKeys) -> None:
+def _check_belongs(
+    each: Contribution, first: Contribution, keys: EvaluationKeys, public: PublicKey
+) -> None:
     facts = (
         ("rule parameters", each.parameters, keys.parameters),
         ("key", each.key, keys.fingerprint),
+        ("public key", each.public, public.fingerprint),
         ("federation", each.federation, first.federation),
         ("query batch", each.batch, first.batch),
         ("number of queries", each.queries, first.queries),

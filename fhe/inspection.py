@@ -1,15 +1,19 @@
 """What keys are for, in words, and a test that they work."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .circuits import compile_rule
+from .compiled import compiled_rule
 from .contributor import contribute
 from .errors import AnswerError
 from .evaluator import Progress, evaluate, quiet
 from .keys import EvaluationKeys, SecretKeys
+from .lwe_layout import read_specs
+from .public_key import PublicKey
 from .querier import read_answer
 from .simulation import plain
 
@@ -19,11 +23,15 @@ SECURITY = (
 )
 READERS = (
     "The querier, holding secret.key, reads answers, and every contribution if it is handed one.",
-    "Contributors encrypt with secret.key in this version: each of them could read the others'.",
-    "The evaluator, holding evaluation.key, reads nothing.",
+    "Contributors, holding public.key, read nothing, not even what they sent.",
+    "The evaluator, holding evaluation.key and public.key, reads nothing.",
     "Querier and evaluator together read every contribution: one integer per client and query,"
     " the smallest code and its class.",
     "Never publish decrypted answers next to their ciphertexts.",
+)
+PUBLIC_KEY = (
+    "contributions rest on module-LWE with a binary secret at the rank, degree and noise of the"
+    " library's own keys; this part is the project's own and awaits an independent review"
 )
 
 
@@ -36,10 +44,18 @@ class KeyFacts:
     evaluation_bytes: int
     lookups: int
     complexity: float
+    failure: float
+    lattices: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON types."""
-        return {**vars(self), "security": SECURITY, "who_reads_what": list(READERS)}
+        return {
+            **vars(self),
+            "lattices": list(self.lattices),
+            "security": SECURITY,
+            "public_key": PUBLIC_KEY,
+            "who_reads_what": list(READERS),
+        }
 
     def to_text(self) -> str:
         """The facts in sentences."""
@@ -50,8 +66,12 @@ class KeyFacts:
             f" {p['bits']}-bit codes, {p['block']} queries a run",
             f"a decision takes {self.lookups} table look-ups and is wrong by noise with probability"
             f" at most 2^-{p['failure_exponent']}",
+            f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f}, a run"
+            f" costs {self.complexity / 1e6:,.0f} million operations",
+            *self.lattices,
             f"evaluation key: {self.evaluation_bytes:,} bytes",
             f"security: {SECURITY}",
+            f"public key: {PUBLIC_KEY}",
             *READERS,
         ]
         return "\n".join(lines)
@@ -59,24 +79,48 @@ class KeyFacts:
 
 def describe_keys(keys: EvaluationKeys) -> KeyFacts:
     """The facts of a rule's keys; compiles the circuit."""
-    circuit = compile_rule(keys.parameters)
+    circuit = compiled_rule(keys.parameters)
     return KeyFacts(
         keys.fingerprint,
         keys.parameters.to_json(),
         len(keys.content),
         keys.parameters.lookups,
-        float(circuit.complexity),
+        circuit.complexity,
+        circuit.failure,
+        tuple(_lattices(read_specs(circuit.specs)["keyset"])),
     )
 
 
-def self_test(secret: SecretKeys, evaluation: EvaluationKeys, *, progress: Progress = quiet) -> int:
+def _lattices(keyset: dict[str, Any]) -> Iterator[str]:
+    for each in keyset["lweBootstrapKeys"]:
+        p = each["params"]
+        yield (
+            f"bootstrap key: GLWE of rank {p['glweDimension']} and degree {p['polynomialSize']},"
+            f" noise 2^{math.log2(p['variance']) / 2:.1f}, of LWE keys of dimension"
+            f" {p['inputLweDimension']}"
+        )
+    for each in keyset["lweKeyswitchKeys"]:
+        p = each["params"]
+        yield (
+            f"key switch: LWE dimension {p['inputLweDimension']} to {p['outputLweDimension']},"
+            f" noise 2^{math.log2(p['variance']) / 2:.1f}"
+        )
+
+
+def self_test(
+    secret: SecretKeys,
+    evaluation: EvaluationKeys,
+    public: PublicKey,
+    *,
+    progress: Progress = quiet,
+) -> int:
     """Runs a fixed set of decisions through all three roles; returns how many.
 
     Ties across classes and clients, both ends of the codes, and fixed pseudo-random codes.
 
     Raises:
         AnswerError: an answer differs from the plain rule.
-        ContributionError: the two keys do not belong together.
+        InputError: the keys do not belong together.
     """
     p = secret.parameters
     shape = (p.contributors, p.classes)
@@ -86,10 +130,10 @@ def self_test(secret: SecretKeys, evaluation: EvaluationKeys, *, progress: Progr
         [np.zeros(shape, np.int64), np.full(shape, top), *rng.integers(0, top + 1, (6, *shape))]
     )
     sent = [
-        contribute(codes[:, i], secret, contributor=i, name=str(i), federation="", batch="check")
+        contribute(codes[:, i], public, contributor=i, name=str(i), federation="", batch="check")
         for i in range(p.contributors)
     ]
-    found = read_answer(evaluate(sent, evaluation, progress=progress), secret)
+    found = read_answer(evaluate(sent, evaluation, public, progress=progress), secret)
     wrong = np.flatnonzero(found != plain(codes, p))
     if len(wrong):
         raise AnswerError(f"self-test: {len(wrong)} of {len(codes)} decisions are wrong")

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .circuits import compile_rule
+from .compiled import compiled_rule
 from .envelope import PRIVATE, read_envelope, write_envelope
 from .errors import FormatError, SecretError
 from .library import concrete_fhe
@@ -58,9 +58,6 @@ class EvaluationKeys:
 @dataclass(frozen=True, repr=False)
 class SecretKeys:
     """The querier's keys. Whoever holds them reads every contribution and every answer.
-
-    The library encrypts with the secret key, so contributors need it too as long as there is no
-    public key; the documentation says what follows from that.
 
     Attributes:
         parameters: of the rule.
@@ -144,7 +141,7 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
 def _client(parameters: RuleParameters) -> Any:
     fhe = concrete_fhe()
 
-    return fhe.Client(compile_rule(parameters).client.specs)
+    return fhe.Client(compiled_rule(parameters).specs)
 
 
 def _with_evaluation(parameters: RuleParameters, client: Any) -> SecretKeys:

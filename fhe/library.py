@@ -1,5 +1,7 @@
 """The one place where concrete-python is imported: late, because it takes a second."""
 
+import atexit
+import shutil
 import warnings
 from typing import Any
 
@@ -15,3 +17,12 @@ def concrete_fhe() -> Any:
         from concrete import fhe
 
     return fhe
+
+
+def remove_at_exit(server: Any) -> None:
+    """Removes the folder of a server's machine code when the process ends.
+
+    The library makes one in the system's temporary folder at every compilation and every loading,
+    and its own `cleanup` does nothing.
+    """
+    atexit.register(shutil.rmtree, server._library.get_output_dir_path(), ignore_errors=True)

@@ -56,14 +56,14 @@ class InputType:
         return {**asdict(self), "shape": list(self.shape)}
 
 
-def read_specs(circuit: Any) -> dict[str, Any]:
-    """The library's description of a circuit.
+def read_specs(specs: Any) -> dict[str, Any]:
+    """The library's description of a circuit (`ClientSpecs`) as JSON types.
 
     Raises:
         LibraryError: it is not the JSON object that it was.
     """
     try:
-        found = json.loads(circuit.client.specs.serialize())
+        found = json.loads(specs.serialize())
         found["keyset"]["lweBootstrapKeys"], found["circuits"][0]["inputs"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise LibraryError(
@@ -72,14 +72,14 @@ def read_specs(circuit: Any) -> dict[str, Any]:
     return dict(found)
 
 
-def input_type(circuit: Any) -> InputType:
-    """The type that all inputs of a circuit share.
+def input_type(described: Any) -> InputType:
+    """The type that all inputs of a circuit share, from the library's description of it.
 
     Raises:
         LibraryError: inputs of several types, compressed ones, or ones whose key is no flattened
             GLWE key.
     """
-    specs = read_specs(circuit)
+    specs = read_specs(described)
     try:
         types = [_one_input(gate, specs) for gate in specs["circuits"][0]["inputs"]]
     except (KeyError, TypeError, ValueError) as error:
@@ -97,7 +97,7 @@ def _one_input(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
     if info["compression"] != "none":
         raise LibraryError(
             f"concrete-python: inputs are compressed ({info['compression']}), expected none;"
-            " compile the rule with compress_inputs=False"
+            " compile the circuit with compress_inputs=False"
         )
     key = encryption["keyId"]
     glwe = {

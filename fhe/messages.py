@@ -1,14 +1,13 @@
 """What the roles send each other: contributions to the evaluator, an answer to the querier."""
 
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import attrs
 
 from .envelope import pack, read_envelope, write_atomic
-from .errors import FormatError
+from .errors import FormatError, VersionError
 from .library import concrete_fhe
 from .parameters import RuleParameters
 
@@ -17,15 +16,14 @@ _LENGTH = struct.Struct("<I")
 
 @attrs.frozen(kw_only=True)
 class Message:
-    """Ciphertexts and the facts that say where they belong.
+    """The facts that say where ciphertexts belong.
 
     Attributes:
         parameters: of the rule.
-        key: fingerprint of the keys they are under.
+        key: fingerprint of the evaluation keys that go with them.
         federation: fingerprint of the federation's manifest.
         batch: name of the query batch, drawn by the querier; no batch is answered twice.
         queries: number of queries, at least 1.
-        blocks: the library's ciphertexts, one per run of the circuit.
     """
 
     parameters: RuleParameters
@@ -33,20 +31,26 @@ class Message:
     federation: str
     batch: str
     queries: int
-    blocks: tuple[bytes, ...] = attrs.field(repr=False)
 
     KIND = "fhe message"
+    VERSION = 1
+    CIPHERTEXTS = ""
 
     def header(self) -> dict[str, Any]:
         """Everything but the ciphertexts, as JSON types."""
         fields = attrs.asdict(self, recurse=False)
-        del fields["blocks"]
+        del fields[self.CIPHERTEXTS]
+        if self.VERSION > 1:
+            fields["version"] = self.VERSION
         return {**fields, "parameters": self.parameters.to_json()}
+
+    def payload(self) -> bytes:
+        """The ciphertexts."""
+        raise NotImplementedError
 
     def to_bytes(self) -> bytes:
         """The message as an envelope."""
-        payload = b"".join(_LENGTH.pack(len(block)) + block for block in self.blocks)
-        return pack(self.KIND, self.header(), payload)
+        return pack(self.KIND, self.header(), self.payload())
 
     def save(self, path: Path) -> int:
         """Writes the message whole or not at all; returns its bytes."""
@@ -55,29 +59,26 @@ class Message:
         return len(data)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Reads a message file.
-
-        Raises:
-            FormatError: foreign, truncated or damaged; names the file.
-        """
+    def _read(cls, path: Path) -> tuple[dict[str, Any], bytes]:
+        """The members but the ciphertexts, checked, and the payload."""
         envelope = read_envelope(path, cls.KIND)
         fields = dict(envelope.header)
-        expected = {field.name for field in attrs.fields(cls)} - {"blocks"}
+        version = fields.pop("version", 1)
+        if version != cls.VERSION:
+            raise VersionError(
+                f"{path}: a {cls.KIND[4:]} of version {version!s:.10}, this package reads version"
+                f" {cls.VERSION}; make it again with this release"
+            )
+        expected = {field.name for field in attrs.fields(cls)} - {cls.CIPHERTEXTS}
         if set(fields) != expected:
             raise FormatError(f"{path}: header members are missing or unknown; get it again")
         fields["parameters"] = RuleParameters.from_json(fields["parameters"], source=str(path))
         for name, value in fields.items():
             if type(value) is not _TYPES[name]:
                 raise FormatError(f"{path}: header member {name} is of the wrong type")
-        message = cls(**fields, blocks=_blocks(envelope.payload, path))
-        runs = -(-message.queries // message.parameters.block)
-        if message.queries < 1 or len(message.blocks) != runs:
-            raise FormatError(
-                f"{path}: {len(message.blocks)} ciphertexts for {message.queries} queries,"
-                f" expected {runs}; get it again"
-            )
-        return message
+        if fields["queries"] < 1:
+            raise FormatError(f"{path}: {fields['queries']} queries; get it again")
+        return fields, envelope.payload
 
 
 _TYPES: dict[str, type] = {
@@ -88,6 +89,7 @@ _TYPES: dict[str, type] = {
     "queries": int,
     "contributor": int,
     "name": str,
+    "public": str,
 }
 
 
@@ -98,19 +100,81 @@ class Contribution(Message):
     Attributes:
         contributor: its position, 0 to Q - 1.
         name: its name, for messages.
+        public: fingerprint of the public key they are under.
+        content: words of the ring ciphertexts, as `encrypt_digits` gives them.
     """
 
     contributor: int
     name: str
+    public: str
+    content: bytes = attrs.field(repr=False)
 
     KIND = "fhe contribution"
+    # Version 1 held ciphertexts made with the secret key.
+    VERSION = 2
+    CIPHERTEXTS = "content"
+
+    def payload(self) -> bytes:
+        """The ring ciphertexts."""
+        return self.content
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a contribution's file.
+
+        Raises:
+            VersionError: of another version; names both.
+            FormatError: foreign, truncated or damaged; names the file.
+        """
+        fields, payload = cls._read(path)
+        return cls(**fields, content=payload)
 
 
 @attrs.frozen(kw_only=True)
 class Answer(Message):
-    """The evaluator's encrypted classes."""
+    """The evaluator's encrypted classes.
+
+    Attributes:
+        blocks: the library's ciphertexts, one per run of the circuit.
+    """
+
+    blocks: tuple[bytes, ...] = attrs.field(repr=False)
 
     KIND = "fhe answer"
+    CIPHERTEXTS = "blocks"
+
+    def payload(self) -> bytes:
+        """The blocks, each after its length."""
+        return b"".join(_LENGTH.pack(len(block)) + block for block in self.blocks)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads an answer's file.
+
+        Raises:
+            FormatError: foreign, truncated or damaged; names the file.
+        """
+        fields, payload = cls._read(path)
+        answer = cls(**fields, blocks=_blocks(payload, path))
+        runs = -(-answer.queries // answer.parameters.block)
+        if len(answer.blocks) != runs:
+            raise FormatError(
+                f"{path}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"
+                f" expected {runs}; get it again"
+            )
+        return answer
+
+    def library_values(self) -> list[Any]:
+        """The library's ciphertext objects.
+
+        Raises:
+            FormatError: bytes that are no ciphertext.
+        """
+        fhe = concrete_fhe()
+        try:
+            return [fhe.Value.deserialize(block) for block in self.blocks]
+        except RuntimeError as error:
+            raise FormatError("answer: holds bytes that are no ciphertext; get it again") from error
 
 
 def _blocks(payload: bytes, path: Path) -> tuple[bytes, ...]:
@@ -126,20 +190,3 @@ def _blocks(payload: bytes, path: Path) -> tuple[bytes, ...]:
             raise FormatError(f"{path}: truncated ciphertext; get it again")
         blocks.append(payload[start:position])
     return tuple(blocks)
-
-
-def library_values(message: Message, *, who: str) -> Sequence[Any]:
-    """The library's ciphertext objects of a message.
-
-    Raises:
-        FormatError: bytes that are no ciphertext; names `who`.
-    """
-    fhe = concrete_fhe()
-
-    values = []
-    for block in message.blocks:
-        try:
-            values.append(fhe.Value.deserialize(block))
-        except RuntimeError as error:
-            raise FormatError(f"{who}: holds bytes that are no ciphertext; get it again") from error
-    return values

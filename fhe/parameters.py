@@ -8,10 +8,16 @@ import attrs
 import numpy as np
 
 from .code import MAX_BITS, Ints, Packing, from_digits, to_digits
+from .digits import lookups_of_equality, lookups_of_minimum
 from .errors import InputError
 
 FAILURE_EXPONENTS = (40, 64, 128)
 RULES = ("tournament", "paper")
+
+
+def base_for(failure_exponent: int) -> int:
+    """2 at 2^-128, where narrow tables win, else 4 (python -m benchmarks.fhe_design)."""
+    return 2 if failure_exponent == 128 else 4
 
 
 @attrs.frozen(kw_only=True)
@@ -50,9 +56,14 @@ class RuleParameters:
                 raise InputError(f"rule parameters: {name} {value!r} is not offered")
 
     @property
+    def base(self) -> int:
+        """Of the digits: the cheaper of the two designs at the failure probability."""
+        return base_for(self.failure_exponent)
+
+    @property
     def packing(self) -> Packing:
         """How a contributor's codes become digits."""
-        return Packing(self.bits, self.classes)
+        return Packing(self.bits, self.classes, self.base)
 
     @property
     def columns(self) -> int:
@@ -67,22 +78,25 @@ class RuleParameters:
         if self.rule == "paper":
             digits = self.packing.code_digits
             minima = (self.contributors - 1) * self.classes + self.classes - 1
-            return minima * lookups_of_minimum(digits) + self.classes * (digits + 1)
-        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits)
+            equalities = self.classes * lookups_of_equality(digits, self.base)
+            return minima * lookups_of_minimum(digits, self.base) + equalities
+        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits, self.base)
 
     def encode(self, codes: Ints) -> Ints:
         """A contributor's codes (queries, classes) as the digits it sends (queries, columns)."""
         packing = self.packing
         if self.rule == "paper":
             packing.check(codes)
-            return to_digits(codes, packing.code_digits).reshape(len(codes), self.columns)
-        return to_digits(packing.pack(codes), packing.digits)
+            return to_digits(codes, packing.code_digits, self.base).reshape(
+                len(codes), self.columns
+            )
+        return to_digits(packing.pack(codes), packing.digits, self.base)
 
     def decode(self, output: Ints) -> Ints:
         """The classes (block,) in one run's output; -1 where the output names none."""
         if self.rule == "paper":
             return np.where(output.any(axis=0), output.argmax(axis=0), -1).astype(np.int64)
-        return from_digits(output.astype(np.int64))
+        return from_digits(output.astype(np.int64), self.base)
 
     def fingerprint(self) -> str:
         """Digest of all parameters, 64 hexadecimal digits."""
@@ -107,15 +121,3 @@ class RuleParameters:
             if type(value[name]) is not kind:
                 raise InputError(f"{source}: rule parameter {name} is not of type {kind.__name__}")
         return cls(**value)
-
-
-def lookups_of_minimum(digits: int) -> int:
-    """Table look-ups of one minimum of two integers of so many base-4 digits."""
-    combining, signs = 0, digits
-    while True:
-        groups = -(-signs // 3)
-        # A sign left over alone moves up as it is, except in the last step.
-        combining += groups - (1 if signs % 3 == 1 and groups > 1 else 0)
-        if groups == 1:
-            return digits + combining + digits
-        signs = groups

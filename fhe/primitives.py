@@ -8,16 +8,25 @@ from typing import Any
 import numpy as np
 
 from .circuits import compile_circuit
-from .code import Ints, from_digits, to_digits
-from .digits import Traced, equality, less, maximum, minimum
+from .code import Ints, digits_of_bits, from_digits, to_digits
+from .digits import (
+    Traced,
+    equality,
+    less,
+    lookups_of_comparison,
+    lookups_of_equality,
+    lookups_of_minimum,
+    maximum,
+    minimum,
+)
 from .errors import InputError
-from .parameters import FAILURE_EXPONENTS, lookups_of_minimum
+from .parameters import FAILURE_EXPONENTS, base_for
 
 MIN_BITS, MAX_BITS = 4, 24
 
-_FUNCTIONS: dict[str, Callable[[Traced, Traced], Traced]] = {
+_FUNCTIONS: dict[str, Callable[[Traced, Traced, int], Traced]] = {
     "less": less,
-    "minimum": lambda a, b: minimum(a, b, a.shape[1]),
+    "minimum": lambda a, b, base: minimum(a, b, a.shape[1], base),
     "maximum": maximum,
     "equality": equality,
 }
@@ -54,16 +63,20 @@ class PrimitiveParameters:
             )
 
     @property
+    def base(self) -> int:
+        """Of the digits."""
+        return base_for(self.failure_exponent)
+
+    @property
     def digits(self) -> int:
-        """Base-4 digits of an integer."""
-        return -(-self.bits // 2)
+        """Digits of an integer."""
+        return digits_of_bits(self.bits, self.base)
 
     @property
     def lookups(self) -> int:
         """Table look-ups of one pair."""
-        if self.name == "equality":
-            return self.digits + 1
-        return lookups_of_minimum(self.digits) - (self.digits if self.name == "less" else 0)
+        counts = {"less": lookups_of_comparison, "equality": lookups_of_equality}
+        return counts.get(self.name, lookups_of_minimum)(self.digits, self.base)
 
     def encode(self, values: Ints) -> Ints:
         """Integers (pairs,) as digits (pairs, digits)."""
@@ -71,12 +84,12 @@ class PrimitiveParameters:
             raise InputError(f"{self.name}: values of shape {values.shape}, expected {self.pairs}")
         if values.min() < 0 or values.max() >= 2**self.bits:
             raise InputError(f"{self.name}: a value does not fit in {self.bits} bits")
-        return to_digits(values, self.digits)
+        return to_digits(values, self.digits, self.base)
 
     def decode(self, output: Any) -> Ints:
         """A run's output as integers, or as 0 and 1, shape (pairs,)."""
         found = np.asarray(output).astype(np.int64)
-        return from_digits(found) if found.ndim == 2 else found
+        return from_digits(found, self.base) if found.ndim == 2 else found
 
 
 @lru_cache(maxsize=8)
@@ -84,9 +97,15 @@ def compile_primitive(parameters: PrimitiveParameters) -> Any:
     """The library's circuit of an operation on two (pairs, digits) arrays named a and b."""
     function = _FUNCTIONS[parameters.name]
     low = np.zeros((parameters.pairs, parameters.digits), np.int64)
-    high = low + 3
+    top = parameters.base - 1
+    high = low + top
     rng = np.random.default_rng(0)
     inputset: list[tuple[Ints, ...]] = [(a, b) for a in (low, high) for b in (low, high)]
-    inputset += [(rng.integers(0, 4, low.shape), rng.integers(0, 4, low.shape)) for _ in range(20)]
+    inputset += [
+        (rng.integers(0, top + 1, low.shape), rng.integers(0, top + 1, low.shape))
+        for _ in range(20)
+    ]
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_circuit(lambda a, b: function(a, b), ["a", "b"], inputset, failure)
+    return compile_circuit(
+        lambda a, b: function(a, b, parameters.base), ["a", "b"], inputset, failure
+    )

@@ -25,8 +25,10 @@ freedom, so a single key's noise scatters around the formula. The noise exceeds 
 encryption's, for which the circuit was compiled, so the failure probability is computed anew.
 Every table look-up first rounds its ciphertext to 2 N steps, whose variance
 V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
-Input noise enters a look-up with at most two inputs, correlated at worst (4), scaled by at most
-2^4 (2^8): AMPLIFICATION = 2^10. A Gaussian tail of probability f grows, when the variance grows by
+Input noise enters a look-up as a - b in base 4, and as 2 (a - b) + (a' - b') in base 2: weights
+whose magnitudes add up to 2 and 6, correlated at worst (2^2 and 36 times the variance), and scaled
+by at most 2^4 and 2^2 where the compiler aligns widths (2^8 and 2^4): AMPLIFICATION = 2^10.
+A Gaussian tail of probability f grows, when the variance grows by
 the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
 over 2^-20 is refused.
 
@@ -44,12 +46,11 @@ from typing import Any
 
 import numpy as np
 
-from .circuits import compile_rule
 from .code import Ints
+from .compiled import CompiledRule, compiled_rule
 from .envelope import read_envelope, write_envelope
 from .errors import FormatError, InputError, LibraryError
 from .keys import SecretKeys
-from .library import concrete_fhe
 from .lwe_layout import (
     WORD_BITS,
     InputType,
@@ -110,11 +111,7 @@ class PublicKey:
         Raises:
             LibraryError: parameters that are not secure, or too noisy.
         """
-        circuit = compile_rule(self.parameters, compress_inputs=False)
-        kind = input_type(circuit)
-        check_security(kind)
-        check_failure(circuit, kind)
-        return kind
+        return _checked_kind(self.parameters)
 
     @cached_property
     def matrix(self) -> Words:
@@ -157,13 +154,9 @@ def make_public_key(keys: SecretKeys) -> PublicKey:
     Raises:
         LibraryError: the layout differs, or the parameters are not secure or too noisy.
     """
-    circuit = compile_rule(keys.parameters, compress_inputs=False)
-    kind = input_type(circuit)
-    check_security(kind)
-    check_failure(circuit, kind)
-    client = _whole_client(circuit, keys)
-    frame = check_layout(client, kind, keys.parameters.contributors)
-    secret = secret_bits(client, kind)
+    kind = _checked_kind(keys.parameters)
+    frame = check_layout(keys.client, kind, keys.parameters.contributors)
+    secret = secret_bits(keys.client, kind)
     seed = secrets.token_bytes(_SEED)
     k, degree = kind.glwe_dimension, kind.degree
     matrix = expand(seed, (k, k, degree))
@@ -178,7 +171,7 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
     """Encrypts digits; the randomness is used once and not kept.
 
     Args:
-        digits: shape (queries, columns), as `RuleParameters.encode` gives them, each 0 to 3.
+        digits: shape (queries, columns), as `RuleParameters.encode` gives them.
         public: the querier's.
 
     Raises:
@@ -188,8 +181,9 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
     kind = public.kind
     if digits.ndim != 2 or len(digits) == 0 or digits.shape[1] != kind.shape[1]:
         raise InputError(f"digits: shape {digits.shape}, expected (queries, {kind.shape[1]})")
-    if digits.min() < 0 or digits.max() > 3:
-        raise InputError("digits: a value outside 0..3; encode with RuleParameters.encode")
+    top = public.parameters.base - 1
+    if digits.min() < 0 or digits.max() > top:
+        raise InputError(f"digits: a value outside 0..{top}; encode with RuleParameters.encode")
     flat = digits.ravel().astype(np.uint64) << np.uint64(kind.shift)
     parts = []
     for start in range(0, len(flat), kind.degree):
@@ -259,7 +253,7 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
 
 
 def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:
-    """The library's ciphertexts, one a run of the circuit compiled with compress_inputs=False.
+    """The library's ciphertexts, one a run of the circuit.
 
     The last run is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
 
@@ -294,25 +288,25 @@ def noise_variance(kind: InputType) -> float:
     return kind.variance * (kind.dimension + 1)
 
 
-def failure_growth(circuit: Any, kind: InputType) -> float:
+def failure_growth(rule: CompiledRule, kind: InputType) -> float:
     """Bound of ln(failure with the noise of the public key / failure compiled for) of a look-up."""
     steps = min(
         (each["params"]["inputLweDimension"] / 2 + 1)
         / (12 * (2 * each["params"]["polynomialSize"]) ** 2)
-        for each in read_specs(circuit)["keyset"]["lweBootstrapKeys"]
+        for each in read_specs(rule.specs)["keyset"]["lweBootstrapKeys"]
     )
     worst = kind.variance * (2 * kind.dimension + 1)
     share = AMPLIFICATION * worst / steps
-    return float(share * (1 - math.log(circuit.p_error)))
+    return float(share * (1 - math.log(rule.failure)))
 
 
-def check_failure(circuit: Any, kind: InputType) -> None:
+def check_failure(rule: CompiledRule, kind: InputType) -> None:
     """Refuses noise that the circuit was not compiled for.
 
     Raises:
         LibraryError: a look-up's failure would grow by more than the share MAX_GROWTH.
     """
-    growth = failure_growth(circuit, kind)
+    growth = failure_growth(rule, kind)
     if not growth <= MAX_GROWTH:
         raise LibraryError(
             f"public key: its noise raises a look-up's failure by the factor"
@@ -355,15 +349,16 @@ def _deviation(kind: InputType) -> float:
     return math.sqrt(kind.variance) * 2.0**WORD_BITS
 
 
-def _whole_client(circuit: Any, keys: SecretKeys) -> Any:
-    """The querier's client for whole instead of seeded ciphertexts, with the same keys."""
-    client = concrete_fhe().Client(circuit.client.specs)
-    client.keys.load_from_bytes(keys.client.keys.serialize())
-    return client
+def _checked_kind(parameters: RuleParameters) -> InputType:
+    rule = compiled_rule(parameters)
+    kind = input_type(rule.specs)
+    check_security(kind)
+    check_failure(rule, kind)
+    return kind
 
 
 def _check_round_trip(public: PublicKey, secret: Words) -> None:
     rows = public.kind.shape
-    digits = np.arange(rows[0] * rows[1]).reshape(rows) % 4
+    digits = np.arange(rows[0] * rows[1]).reshape(rows) % public.parameters.base
     found = extract(encrypt_digits(digits, public), public, who="public key")
     check_rows(found, digits.ravel(), secret.ravel(), public.kind)

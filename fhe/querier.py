@@ -5,7 +5,7 @@ import numpy as np
 from .code import Ints
 from .errors import AnswerError, InputError
 from .keys import SecretKeys
-from .messages import Answer, library_values
+from .messages import Answer
 
 
 def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
@@ -20,7 +20,7 @@ def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
             f"answer: under key {answer.key[:16]}, these keys are"
             f" {keys.evaluation.fingerprint[:16]}; use the keys that the batch was encrypted with"
         )
-    values = library_values(answer, who="answer")
+    values = answer.library_values()
     blocks = [keys.parameters.decode(np.asarray(keys.client.decrypt(value))) for value in values]
     classes = np.concatenate(blocks)[: answer.queries]
     wrong = np.flatnonzero((classes < 0) | (classes >= keys.parameters.classes))

@@ -80,13 +80,14 @@ def demonstrate(
         parameters = rule_parameters(manifest, failure_exponent=FAILURE_EXPONENT, block=BLOCK)
         progress("drawing keys", 0, 1)
         keys = fhe.generate_keys(parameters)
+        public = fhe.make_public_key(keys)
         progress("drawing keys", 1, 1)
         key_seconds = time.perf_counter() - begun
         count = min(queries, len(test))
-        sent = _contributions(codes[:count], keys, manifest)
+        sent = _contributions(codes[:count], public, manifest)
         sizes = [message.save(folder / f"{message.name}.contribution") for message in sent]
         begun = time.perf_counter()
-        answer = fhe.evaluate(sent, keys.evaluation, progress=progress)
+        answer = fhe.evaluate(sent, keys.evaluation, public, progress=progress)
         seconds = time.perf_counter() - begun
         found = fhe.read_answer(answer, keys)
         return Demonstration(
@@ -138,13 +139,13 @@ def _trained(folder: Path, seed: int, progress: Progress) -> tuple[Manifest, lis
 
 
 def _contributions(
-    codes: np.ndarray[Any, np.dtype[np.int64]], keys: fhe.SecretKeys, manifest: Manifest
+    codes: np.ndarray[Any, np.dtype[np.int64]], public: fhe.PublicKey, manifest: Manifest
 ) -> list[fhe.Contribution]:
     batch = secrets.token_hex(8)
     return [
         fhe.contribute(
             codes[:, i],
-            keys,
+            public,
             contributor=i,
             name=name,
             federation=manifest.fingerprint,

@@ -1,11 +1,20 @@
 """Fixtures that need files outside the repository, and a count of what their absence skipped."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
 ABSENT = "the data folder `shared` does not stand beside the repository"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def circuit_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One cache of compiled circuits for the suite and the commands it starts, not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SECUREFL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Files of format version 1, written by the release that introduced it, must load for ever."""
+"""Files of old versions, written by the releases that introduced them, load for ever or say why."""
 
 from pathlib import Path
 
@@ -14,30 +14,37 @@ from secure_fl.head import head_path, load_head
 from secure_fl.manifest import load_manifest
 
 V1 = Path(__file__).parent / "golden" / "v1"
+V2 = Path(__file__).parent / "golden" / "v2"
 FILES = ("contribution", "answer", "audit", "clients/a/head")
 POSITIONS = (0, 6, 9)
 CODES = ((1, 8, 4), (3, 11, 5), (1, 9, 7))
 
 
+RULE = fhe.RuleParameters(contributors=2, classes=3, bits=4, block=1, failure_exponent=40)
+
+
 def test_the_contribution_loads():
-    found = fhe.Contribution.load(V1 / "contribution")
+    found = fhe.Contribution.load(V2 / "contribution")
     assert (found.name, found.contributor, found.batch, found.queries) == ("c0", 0, "b1", 1)
-    assert found.parameters == fhe.RuleParameters(
-        contributors=2, classes=3, bits=4, block=1, failure_exponent=40
-    )
+    assert found.parameters == RULE
+    assert found.public == fhe.load_public_key(V2).fingerprint
+
+
+def test_a_contribution_made_with_the_secret_key_is_refused_with_both_versions_named():
+    with pytest.raises(VersionError, match="contribution of version 1, this package reads version"):
+        fhe.Contribution.load(V1 / "contribution")
 
 
 def test_the_answer_loads():
     found = fhe.Answer.load(V1 / "answer")
-    assert found.key == fhe.Contribution.load(V1 / "contribution").key
+    assert (found.batch, found.queries, found.parameters) == ("b1", 1, RULE)
 
 
 def test_the_audit_secret_draws_the_same_positions_and_codes():
     audit = load_audit(V1 / "audit")
-    parameters = fhe.Contribution.load(V1 / "contribution").parameters
     assert audit.known == 3
     np.testing.assert_array_equal(audit.positions(10), POSITIONS)
-    np.testing.assert_array_equal(audit.codes(1, parameters), CODES)
+    np.testing.assert_array_equal(audit.codes(1, RULE), CODES)
 
 
 def test_the_run_folder_gives_the_same_measures():

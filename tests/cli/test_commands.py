@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +16,13 @@ SECUREFL = Path(sys.executable).parent / "securefl"
 PASSPHRASE = {"SECUREFL_PASSPHRASE": "correct horse"}
 
 
-def securefl(*arguments, check=0):
+def securefl(*arguments, check=0, environment=PASSPHRASE):
     """Runs the command and returns its standard output and error."""
     done = subprocess.run(
         [SECUREFL, *map(str, arguments)],
         capture_output=True,
         text=True,
-        env={**os.environ, **PASSPHRASE, "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, **environment, "HF_HUB_OFFLINE": "1"},
         timeout=300,
         check=False,
     )
@@ -126,7 +127,33 @@ def test_a_key_check_passes(keys):
 
 def test_inspect_says_who_reads_what(keys):
     out, _ = securefl("keys", "inspect", keys)
-    assert "The evaluator, holding evaluation.key, reads nothing." in out
+    assert "Contributors, holding public.key, read nothing, not even what they sent." in out
+    assert "The evaluator, holding evaluation.key and public.key, reads nothing." in out
+
+
+def test_each_party_works_with_its_own_keys_alone(work, keys, tmp_path):
+    """Three machines: contributors see no secret, the evaluator neither; nobody but the querier
+    is asked for a passphrase."""
+    shares = {"contributor": ("public",), "evaluator": ("public", "evaluation")}
+    for party, names in shares.items():
+        (tmp_path / party).mkdir()
+        for name in names:
+            shutil.copy(keys / f"{name}.key", tmp_path / party)
+    queries, sent = work / "digits" / "test.npz", tmp_path / "sent"
+    common = ("--run", work / "run", "--keys", tmp_path / "contributor", "--rows", "0:2")
+    environment = {"SECUREFL_PASSPHRASE": ""}
+    securefl("encrypt", queries, *common, "--out", sent, environment=environment)
+    infer = ("infer", sent, "--keys", tmp_path / "evaluator", "--out")
+    securefl(*infer, tmp_path / "answer", environment=environment)
+    line = refused(*infer, tmp_path / "again")
+    assert "was answered before" in line
+    assert not (tmp_path / "again").exists()
+    out, _ = securefl("decrypt", tmp_path / "answer", "--keys", keys, "--run", work / "run")
+    assert len(out.split()) == 2
+    line = refused(
+        "decrypt", tmp_path / "answer", "--keys", tmp_path / "evaluator", "--run", work / "run"
+    )
+    assert "secret.key: cannot be read" in line
 
 
 def test_json_is_all_there_is_on_standard_output(work):
@@ -363,3 +390,12 @@ def test_the_demo_classifies_on_ciphertexts(tmp_path):
     assert found["agreeing"] == found["queries"] == 3
     assert found["accuracy"] > 0.9
     assert (tmp_path / "kept" / "run" / "federation.json").exists()
+
+
+def test_bench_lists_the_questions_and_runs_one_by_name():
+    out, _ = securefl("bench", "list")
+    assert "What do encrypted primitives and whole decisions cost" in out
+    out, _ = securefl("bench", "dp_samplers", "-h")
+    assert "--quick" in out
+    _, err = securefl("bench", "nothing", check=2)
+    assert "No such command 'nothing'" in err

@@ -18,3 +18,8 @@ def keys(parameters):
 @pytest.fixture(scope="session")
 def other_keys(parameters):
     return fhe.generate_keys(parameters)
+
+
+@pytest.fixture(scope="session")
+def public(keys):
+    return fhe.make_public_key(keys)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fhe import CodeRange, InputError, Packing, encode_measures, range_from_public_measures
-from fhe.code import from_digits, to_digits
+from fhe.code import digits_of_bits, from_digits, to_digits
 
 bits = st.integers(3, 16)
 units = st.floats(0, 1)
@@ -71,27 +71,35 @@ def test_a_public_range_covers_the_winning_measures():
     assert found.high > np.median(winners)
 
 
-@given(st.integers(0, 2**24 - 1), st.integers(12, 16))
-def test_digits_go_back_and_forth(value, count):
-    digits = to_digits(np.array([value]), count)
+@given(st.integers(0, 2**24 - 1), st.integers(0, 4), st.sampled_from([2, 4]))
+def test_digits_go_back_and_forth(value, spare, base):
+    count = digits_of_bits(24, base) + spare
+    digits = to_digits(np.array([value]), count, base)
     assert digits.shape == (1, count)
-    assert digits.max() <= 3
-    assert from_digits(digits)[0] == value
+    assert 0 <= digits.min() <= digits.max() < base
+    assert from_digits(digits, base)[0] == value
+    text = np.base_repr(value, base)
+    assert "".join(map(str, digits[0])).lstrip("0") == text.lstrip("0")
 
 
 def test_a_value_too_large_for_its_digits_is_refused():
     with pytest.raises(InputError, match="does not fit"):
-        to_digits(np.array([64]), 3)
+        to_digits(np.array([64]), 3, 4)
 
 
-@given(p=bits, classes=st.integers(2, 300), seed=st.integers(0, 2**32 - 1))
-def test_a_packed_winner_is_the_smallest_code_and_the_lowest_class(p, classes, seed):
+@given(
+    p=bits,
+    classes=st.integers(2, 300),
+    seed=st.integers(0, 2**32 - 1),
+    base=st.sampled_from([2, 4]),
+)
+def test_a_packed_winner_is_the_smallest_code_and_the_lowest_class(p, classes, seed, base):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, min(2**p, 6), (10, classes))
-    packing = Packing(p, classes)
+    packing = Packing(p, classes, base)
     packed = packing.pack(codes)
     np.testing.assert_array_equal(packing.class_of(packed), codes.argmin(axis=1))
-    assert packed.max() < 4**packing.digits
+    assert packed.max() < base**packing.digits
 
 
 def test_codes_of_another_class_count_are_refused():
@@ -102,3 +110,8 @@ def test_codes_of_another_class_count_are_refused():
 def test_a_code_beyond_its_bits_is_refused():
     with pytest.raises(InputError, match=r"outside 0\.\.255"):
         Packing(8, 2).pack(np.array([[256, 0]]))
+
+
+def test_a_base_that_no_circuit_is_for_is_refused():
+    with pytest.raises(InputError, match="base: found 3"):
+        Packing(8, 2, 3)

@@ -22,23 +22,25 @@ def corner_pairs(bits, count):
     return np.array(pairs).T
 
 
-def simulated(name, bits, a, b):
-    parameters = PrimitiveParameters(name, bits, len(a), 40)
+def simulated(name, bits, a, b, failure):
+    parameters = PrimitiveParameters(name, bits, len(a), failure)
     circuit = compile_primitive(parameters)
     return parameters.decode(circuit.simulate(parameters.encode(a), parameters.encode(b)))
 
 
+@pytest.mark.parametrize("failure", [40, 128])
 @pytest.mark.parametrize("name", PRIMITIVES)
-def test_every_pair_of_four_bit_integers_is_right(name):
+def test_every_pair_of_four_bit_integers_is_right(name, failure):
     a, b = np.array(list(itertools.product(range(16), repeat=2))).T
-    np.testing.assert_array_equal(simulated(name, 4, a, b), ORACLE[name](a, b))
+    np.testing.assert_array_equal(simulated(name, 4, a, b, failure), ORACLE[name](a, b))
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
+@pytest.mark.parametrize("failure", [40, 128])
 @pytest.mark.parametrize("bits", [5, 8, 11, 16, 24])
-def test_corners_and_random_pairs_are_right_at_every_width(name, bits):
+def test_corners_and_random_pairs_are_right_at_every_width(name, bits, failure):
     a, b = corner_pairs(bits, 40)
-    np.testing.assert_array_equal(simulated(name, bits, a, b), ORACLE[name](a, b))
+    np.testing.assert_array_equal(simulated(name, bits, a, b, failure), ORACLE[name](a, b))
 
 
 @pytest.mark.slow
@@ -73,9 +75,15 @@ def test_a_value_beyond_its_width_is_refused():
         PrimitiveParameters("minimum", 8).encode(np.array([256]))
 
 
-@pytest.mark.parametrize(("bits", "lookups"), [(8, 10), (14, 17), (16, 20), (24, 30)])
-def test_a_minimum_takes_as_many_lookups_as_the_failure_is_split_over(bits, lookups):
+@pytest.mark.parametrize("name", PRIMITIVES)
+@pytest.mark.parametrize("bits", [4, 5, 8, 14, 16, 24])
+@pytest.mark.parametrize("failure", [40, 128])
+def test_an_operation_takes_as_many_lookups_as_the_failure_is_split_over(name, bits, failure):
     """The compiler's own count, so that the union bound of the failure probability holds."""
-    parameters = PrimitiveParameters("minimum", bits, 1, 40)
+    parameters = PrimitiveParameters(name, bits, 1, failure)
     assert compile_primitive(parameters).programmable_bootstrap_count == parameters.lookups
-    assert parameters.lookups == lookups
+
+
+@pytest.mark.parametrize(("failure", "lookups"), [(40, 8), (128, 15)])
+def test_a_minimum_of_eight_bits_takes_few_lookups(failure, lookups):
+    assert PrimitiveParameters("minimum", 8, 1, failure).lookups == lookups

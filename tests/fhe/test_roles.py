@@ -7,37 +7,41 @@ import numpy as np
 import pytest
 
 import fhe
+from fhe.answered import record_answered, refuse_answered
+from fhe.compiled import compiled_rule
 from fhe.envelope import read_header
 from fhe.inspection import READERS, describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
+from fhe.lwe_layout import input_type
 
 CODES = np.random.default_rng(0).integers(0, 64, (6, 3, 5))
 
 
-def send(keys, batch="b", federation="f", codes=CODES):
+def send(public, batch="b", federation="f", codes=CODES):
     return [
         fhe.contribute(
-            codes[:, i], keys, contributor=i, name=f"c{i}", federation=federation, batch=batch
+            codes[:, i], public, contributor=i, name=f"c{i}", federation=federation, batch=batch
         )
         for i in range(3)
     ]
 
 
 @pytest.fixture(scope="module")
-def sent(keys):
-    return send(keys)
+def sent(public):
+    return send(public)
 
 
 @pytest.fixture(scope="module")
-def answer(sent, keys):
-    return fhe.evaluate(sent, keys.evaluation)
+def answer(sent, keys, public):
+    return fhe.evaluate(sent, keys.evaluation, public)
 
 
 @pytest.fixture(scope="module")
-def folder(keys, tmp_path_factory):
+def folder(keys, public, tmp_path_factory):
     path = tmp_path_factory.mktemp("keys")
     fhe.save_secret_keys(path, keys, "correct horse")
     fhe.save_evaluation_keys(path, keys.evaluation)
+    fhe.save_public_key(path, public)
     return path
 
 
@@ -45,15 +49,16 @@ def test_the_roles_work_over_files_alone(folder, sent, tmp_path):
     for each in sent:
         each.save(tmp_path / each.name)
     received = [fhe.Contribution.load(tmp_path / f"c{i}") for i in (2, 0, 1)]
-    fhe.evaluate(received, fhe.load_evaluation_keys(folder)).save(tmp_path / "answer")
+    evaluation, public = fhe.load_evaluation_keys(folder), fhe.load_public_key(folder)
+    fhe.evaluate(received, evaluation, public).save(tmp_path / "answer")
     secret = fhe.load_secret_keys(folder, "correct horse")
     found = fhe.read_answer(fhe.Answer.load(tmp_path / "answer"), secret)
     np.testing.assert_array_equal(found, fhe.plain(CODES, secret.parameters))
 
 
-def test_the_same_codes_never_encrypt_to_the_same_bytes(keys, sent):
-    for first, second in zip(sent, send(keys), strict=True):
-        assert not set(first.blocks) & set(second.blocks)
+def test_the_same_codes_never_encrypt_to_the_same_bytes(public, sent):
+    for first, second in zip(sent, send(public), strict=True):
+        assert first.content[:64] != second.content[:64]
 
 
 def test_two_key_pairs_differ(keys, other_keys):
@@ -110,38 +115,48 @@ def test_a_wrong_passphrase_and_a_changed_file_are_one_error(folder, tmp_path):
         ({"batch": "older"}, "query batch"),
         ({"federation": "g"}, "federation"),
         ({"key": "00"}, "key"),
+        ({"public": "00"}, "public key"),
         ({"queries": 5}, "number of queries"),
         ({"contributor": 7}, "position 7"),
     ],
 )
-def test_a_contribution_that_does_not_belong_is_refused_by_name(sent, keys, change, message):
+def test_a_contribution_that_does_not_belong_is_refused_by_name(
+    sent, keys, public, change, message
+):
     """A replayed or mixed contribution; the first one sets what the others must fit."""
     mixed = [sent[0], attrs.evolve(sent[1], **change), sent[2]]
     with pytest.raises(fhe.ContributionError, match="'c1'") as caught:
-        fhe.evaluate(mixed, keys.evaluation)
+        fhe.evaluate(mixed, keys.evaluation, public)
     assert message in str(caught.value)
 
 
-def test_a_contribution_sent_twice_is_refused(sent, keys):
+def test_a_contribution_sent_twice_is_refused(sent, keys, public):
     with pytest.raises(fhe.ContributionError, match="'c0': two contributions for position 0"):
-        fhe.evaluate([sent[0], sent[0], sent[1]], keys.evaluation)
+        fhe.evaluate([sent[0], sent[0], sent[1]], keys.evaluation, public)
 
 
-def test_a_missing_contributor_is_named_by_position(sent, keys):
+def test_a_missing_contributor_is_named_by_position(sent, keys, public):
     with pytest.raises(fhe.ContributionError, match="2 of 3, positions 1 are missing"):
-        fhe.evaluate([sent[0], sent[2]], keys.evaluation)
+        fhe.evaluate([sent[0], sent[2]], keys.evaluation, public)
 
 
-def test_no_contribution_is_an_error(keys):
+def test_no_contribution_is_an_error(keys, public):
     with pytest.raises(fhe.ContributionError, match="0 of 3"):
-        fhe.evaluate([], keys.evaluation)
+        fhe.evaluate([], keys.evaluation, public)
 
 
-def test_keys_of_another_parameter_set_are_refused(sent, keys):
+def test_keys_of_another_parameter_set_are_refused(sent, keys, public):
     other = fhe.RuleParameters(contributors=3, classes=5, bits=8, block=4, failure_exponent=40)
     foreign = fhe.EvaluationKeys(other, keys.evaluation.content)
-    with pytest.raises(fhe.ContributionError, match="rule parameters"):
-        fhe.evaluate(sent, foreign)
+    with pytest.raises(fhe.InputError, match="public key: goes with evaluation keys"):
+        fhe.evaluate(sent, foreign, public)
+
+
+def test_a_contribution_for_another_rule_is_refused(sent, keys, public):
+    other = fhe.RuleParameters(contributors=3, classes=5, bits=8, block=4, failure_exponent=40)
+    mixed = [sent[0], attrs.evolve(sent[1], parameters=other), sent[2]]
+    with pytest.raises(fhe.ContributionError, match="'c1': rule parameters"):
+        fhe.evaluate(mixed, keys.evaluation, public)
 
 
 def test_another_key_pair_cannot_read_the_answer(answer, other_keys):
@@ -159,11 +174,18 @@ def test_a_truncated_message_is_refused_with_its_path(sent, tmp_path, cut):
     assert str(path) in str(caught.value)
 
 
-def test_bytes_that_are_no_ciphertext_are_refused_by_contributor(sent, keys):
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"\0" * 10**6])
+def test_bytes_that_are_no_ciphertext_are_refused_by_contributor(sent, keys, public, content):
     """A well-formed file of a hostile contributor."""
-    garbage = attrs.evolve(sent[1], blocks=tuple(b"\0" * 100 for _ in sent[1].blocks))
-    with pytest.raises(fhe.InputError, match="c1"):
-        fhe.evaluate([sent[0], garbage, sent[2]], keys.evaluation)
+    garbage = attrs.evolve(sent[1], content=content)
+    with pytest.raises(fhe.FormatError, match="contributor 'c1'"):
+        fhe.evaluate([sent[0], garbage, sent[2]], keys.evaluation, public)
+
+
+def test_a_contribution_that_claims_a_billion_queries_costs_nothing(sent, keys, public):
+    greedy = [attrs.evolve(each, queries=10**9) for each in sent]
+    with pytest.raises(fhe.FormatError, match="contributor 'c0'"):
+        fhe.evaluate(greedy, keys.evaluation, public)
 
 
 def test_an_answer_is_not_a_contribution(answer, tmp_path):
@@ -172,21 +194,21 @@ def test_an_answer_is_not_a_contribution(answer, tmp_path):
         fhe.Contribution.load(tmp_path / "answer")
 
 
-def test_a_message_with_missing_ciphertexts_is_refused(sent, tmp_path):
-    attrs.evolve(sent[0], blocks=sent[0].blocks[:1]).save(tmp_path / "c0")
+def test_an_answer_with_missing_ciphertexts_is_refused(answer, tmp_path):
+    attrs.evolve(answer, blocks=answer.blocks[:1]).save(tmp_path / "answer")
     with pytest.raises(fhe.FormatError, match="1 ciphertexts for 6 queries, expected 2"):
-        fhe.Contribution.load(tmp_path / "c0")
+        fhe.Answer.load(tmp_path / "answer")
 
 
-def test_a_contributor_outside_the_rule_is_refused(keys):
+def test_a_contributor_outside_the_rule_is_refused(public):
     with pytest.raises(fhe.InputError, match="position 3"):
-        fhe.contribute(CODES[:, 0], keys, contributor=3, name="d", federation="f", batch="b")
+        fhe.contribute(CODES[:, 0], public, contributor=3, name="d", federation="f", batch="b")
 
 
-def test_the_self_test_passes_and_notices_foreign_evaluation_keys(keys, other_keys):
-    assert self_test(keys, keys.evaluation) == 8
-    with pytest.raises(fhe.ContributionError, match="key"):
-        self_test(keys, other_keys.evaluation)
+def test_the_self_test_passes_and_notices_foreign_evaluation_keys(keys, public, other_keys):
+    assert self_test(keys, keys.evaluation, public) == 8
+    with pytest.raises(fhe.InputError, match="public key: goes with evaluation keys"):
+        self_test(keys, other_keys.evaluation, public)
 
 
 def test_an_evaluator_that_answers_with_other_bytes_is_noticed(answer, keys):
@@ -199,3 +221,15 @@ def test_inspect_says_who_can_read_what(keys):
     text = describe_keys(keys.evaluation).to_text()
     assert all(sentence in text for sentence in READERS)
     assert "2^-40" in text
+    kind = compiled_rule(keys.parameters).specs
+    assert f"of rank 1 and degree {input_type(kind).dimension}" in text
+
+
+def test_a_batch_is_answered_once(sent, public, tmp_path):
+    """A replay of whole messages is caught by the evaluator's memory, another batch is not."""
+    refuse_answered(tmp_path, sent)
+    record_answered(tmp_path, sent[0])
+    with pytest.raises(fhe.ContributionError, match="'c0': query batch 'b' was answered before"):
+        refuse_answered(tmp_path, sent)
+    refuse_answered(tmp_path, send(public, batch="b2"))
+    assert b"b" not in (tmp_path / "answered").read_bytes().split()

@@ -2,22 +2,24 @@
 
 import itertools
 
+import attrs
 import numpy as np
 import pytest
 
 import fhe
 from fhe.circuits import compile_rule, knockout_sides
 from fhe.code import to_digits
-from fhe.contributor import padded
+from fhe.simulation import padded
 from kahm import classify, feature_map
 
 
 def run(codes, keys):
+    public = fhe.make_public_key(keys)
     sent = [
-        fhe.contribute(codes[:, i], keys, contributor=i, name=str(i), federation="f", batch="b")
+        fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="f", batch="b")
         for i in range(codes.shape[1])
     ]
-    return fhe.read_answer(fhe.evaluate(sent, keys.evaluation), keys)
+    return fhe.read_answer(fhe.evaluate(sent, keys.evaluation, public), keys)
 
 
 def corners(parameters, rng, count):
@@ -35,6 +37,12 @@ def corners(parameters, rng, count):
     )
 
 
+def test_encrypted_answers_at_the_default_failure_are_those_of_the_plain_rule(parameters):
+    parameters = attrs.evolve(parameters, failure_exponent=128, block=10)
+    codes = corners(parameters, np.random.default_rng(3), 10)
+    np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
+
+
 def test_encrypted_answers_are_those_of_the_plain_rule(parameters, keys):
     codes = corners(parameters, np.random.default_rng(0), 30)
     found = run(codes, keys)
@@ -42,15 +50,26 @@ def test_encrypted_answers_are_those_of_the_plain_rule(parameters, keys):
     np.testing.assert_array_equal(found, classify(codes))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("contributors", "classes"), [(256, 20), (4, 1000)])
+def test_the_largest_federations_give_the_plain_rule(contributors, classes):
+    parameters = fhe.RuleParameters(
+        contributors=contributors, classes=classes, bits=8, block=1, failure_exponent=40
+    )
+    codes = np.random.default_rng(4).integers(0, 256, (6, contributors, classes))
+    np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
+
+
 def test_simulated_answers_are_those_of_the_plain_rule(parameters):
     codes = corners(parameters, np.random.default_rng(1), 300)
     np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
 
 
-def test_every_pair_of_four_bit_codes_is_compared_right():
+@pytest.mark.parametrize("failure", [40, 64, 128])
+def test_every_pair_of_four_bit_codes_is_compared_right(failure):
     """All 256 pairs at p = 4 with the class as the tie-break, through the compiled circuit."""
     parameters = fhe.RuleParameters(
-        contributors=2, classes=2, bits=4, block=64, failure_exponent=40
+        contributors=2, classes=2, bits=4, block=64, failure_exponent=failure
     )
     pairs = np.array(list(itertools.product(range(16), repeat=2)))
     for first, second in itertools.product(range(2), repeat=2):
@@ -62,21 +81,22 @@ def test_every_pair_of_four_bit_codes_is_compared_right():
 
 @pytest.mark.parametrize("rule", ["tournament", "paper"])
 @pytest.mark.parametrize("contributors", [1, 2, 3, 4, 7, 11])
-@pytest.mark.parametrize("classes", [2, 5])
-def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, classes):
+@pytest.mark.parametrize(("classes", "failure"), [(2, 40), (5, 40), (5, 128)])
+def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, classes, failure):
     parameters = fhe.RuleParameters(
-        rule=rule, contributors=contributors, classes=classes, bits=5, failure_exponent=40
+        rule=rule, contributors=contributors, classes=classes, bits=5, failure_exponent=failure
     )
     rng = np.random.default_rng(contributors)
     codes = rng.integers(0, 32, (16, contributors, classes))
     np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
 
 
+@pytest.mark.parametrize("failure", [40, 128])
 @pytest.mark.parametrize("rule", ["tournament", "paper"])
-def test_every_case_of_three_clients_and_classes_at_three_levels(rule):
+def test_every_case_of_three_clients_and_classes_at_three_levels(rule, failure):
     """All 3^9 = 19,683 code tables with values 0..2: every tie across clients and classes."""
     parameters = fhe.RuleParameters(
-        rule=rule, contributors=3, classes=3, bits=4, block=256, failure_exponent=40
+        rule=rule, contributors=3, classes=3, bits=4, block=256, failure_exponent=failure
     )
     codes = np.array(list(itertools.product(range(3), repeat=9))).reshape(-1, 3, 3)
     np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
@@ -93,9 +113,10 @@ def test_the_papers_rule_marks_every_tied_class():
     np.testing.assert_array_equal(output.T, feature_map(codes))
 
 
-def test_the_papers_rule_answers_on_ciphertexts():
+@pytest.mark.parametrize("failure", [40, 128])
+def test_the_papers_rule_answers_on_ciphertexts(failure):
     parameters = fhe.RuleParameters(
-        rule="paper", contributors=3, classes=4, bits=4, block=4, failure_exponent=40
+        rule="paper", contributors=3, classes=4, bits=4, block=4, failure_exponent=failure
     )
     codes = corners(parameters, np.random.default_rng(5), 2)
     np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
@@ -129,12 +150,16 @@ def test_one_contributor_alone_gets_its_own_answer():
     np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
 
 
-def test_no_table_is_wider_than_four_bits(parameters):
-    circuit = compile_rule(parameters)
-    assert max(circuit.graph.maximum_integer_bit_width(), 0) <= 4
+@pytest.mark.parametrize(("failure", "width"), [(40, 4), (64, 4), (128, 3)])
+def test_no_table_is_wider_than_the_design_says(parameters, failure, width):
+    circuit = compile_rule(attrs.evolve(parameters, failure_exponent=failure))
+    assert circuit.graph.maximum_integer_bit_width() == width
 
 
-def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters):
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+@pytest.mark.parametrize("failure", [40, 64, 128])
+def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters, rule, failure):
+    parameters = attrs.evolve(parameters, rule=rule, failure_exponent=failure)
     circuit = compile_rule(parameters)
     assert circuit.programmable_bootstrap_count <= parameters.lookups * parameters.block
     assert parameters.lookups * circuit.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
@@ -147,7 +172,9 @@ def test_both_sides_compile_the_same_circuit(parameters):
 
 
 def test_padding_does_not_reach_the_answer():
-    np.testing.assert_array_equal(padded(to_digits(np.array([7]), 2), 3), [[1, 3], [0, 0], [0, 0]])
+    np.testing.assert_array_equal(
+        padded(to_digits(np.array([7]), 2, 4), 3), [[1, 3], [0, 0], [0, 0]]
+    )
 
 
 @pytest.mark.parametrize(
