@@ -17,6 +17,7 @@ from secure_fl.federation.participation import (
 )
 from secure_fl.federation.privacy import ClientPrivacy, calibrate
 from secure_fl.federation.secagg import ProtocolError
+from secure_fl.federation.secagg.parameters import ring_degree
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import broadcastable, client_step
 from secure_fl.federation.trees import SparseArray, Tree
@@ -47,4 +48,5 @@ __all__ = [
     "broadcastable",
     "calibrate",
     "client_step",
+    "ring_degree",
 ]

@@ -11,6 +11,7 @@ from secure_fl.federation.runtime import InProcess, Runtime, Threads
 from secure_fl.federation.secagg.encoding import FixedPoint
 from secure_fl.federation.secure import SecureAggregation, SecureSum
 from secure_fl.federation.vector import Private, Quantised, VectorSum
+from secure_fl.federation.workers import Processes
 
 SERVER = ""
 """The server's key among the noise sources; no client may have an empty name."""
@@ -68,6 +69,8 @@ def make_runtime(clients: tuple[Client, ...], workers: int | str) -> Runtime:
         return Threads(clients, max(1, int(workers[8:])))
     if isinstance(workers, int) and workers == 1:
         return InProcess(clients)
+    if isinstance(workers, int) and workers > 1:
+        return Processes(clients, workers)
     raise FederationError(
         f'workers: found {workers!r}, expected a whole number of at least 1 or "threads:N"'
     )

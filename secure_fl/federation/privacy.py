@@ -197,6 +197,10 @@ class NoiseSource:
     sent, which reveals nothing new), and anything else gets independent noise. Its stream is
     AES-256-CTR under a key by HKDF; whoever lacks the secret cannot tell it from random bits.
 
+    It reveals nothing new as long as the same clients survive the repeated sum, which holds where
+    drop-outs are simulated. Two sums over different survivors would differ by one client under its
+    own part of the noise alone: a runtime with real drop-outs must repeat a sum as a new call.
+
     Attributes:
         secret: 32 bytes; with them the noise can be taken off, so a checkpoint that holds them is
             as confidential as the client's records.
@@ -238,14 +242,19 @@ class Accountant:
         """Sums of this run in the books."""
         return len(self._booked)
 
-    def book(self, round_number: int, call: int, step: str, multiplier: float) -> None:
-        """Writes one sum into the ledger, unless a run that was resumed already did.
+    def book(
+        self, round_number: int, call: int, step: str, request: bytes, multiplier: float
+    ) -> None:
+        """Writes one sum into the ledger, unless the killed run that goes on already did.
+
+        It is the same sum only if round, call, step and everything that was broadcast are the same.
 
         Raises:
             BudgetError: the ledger's budget would be exceeded; no noise was drawn.
             PrivacyError: more sums than planned.
         """
-        what = f"round {round_number} sum {call} {step[:100]} of run {self._session}"
+        asked = f"{step[:90]} {request.hex()[:16]}"
+        what = f"round {round_number} sum {call} {asked} of run {self._session}"
         if what in self._booked:
             return
         if self.booked >= self._options.sums:

@@ -127,9 +127,18 @@ class Threads(InProcess):
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """See `Runtime.run`."""
+        from concurrent.futures import wait
+
         with self._single.limit():
-            results = self._pool.map(lambda name: run_step(call, self._clients[name]), names)
-            yield from zip(names, results, strict=True)
+            running = [self._pool.submit(run_step, call, self._clients[name]) for name in names]
+            try:
+                for name, future in zip(names, running, strict=True):
+                    yield name, future.result()
+            finally:
+                # A sum that was given up must not run into the next one on the same client.
+                for future in running:
+                    future.cancel()
+                wait(running)
 
     def close(self) -> None:
         """Waits for the threads."""

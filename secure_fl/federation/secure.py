@@ -29,8 +29,8 @@ class SecureAggregation:
         bits: of the modulus: 64, or 32 for half the traffic.
         outside: a value beyond the clip is moved to it and counted ("clip") or raises ("error").
         degree: neighbours that a client shares masks and secrets with; all others by default.
-            An even number for many clients (Bell et al. 2020); the graph then assumes a server
-            that follows the protocol.
+            For many clients a ring is cheaper (Bell et al. 2020): an even number, see
+            `ring_degree`; it assumes a server that follows the protocol.
         max_weight: public bound on the clients' weights in a mean; by default the largest of them.
         observe: sees every message of the protocol, for tests and transcripts.
     """

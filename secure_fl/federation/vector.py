@@ -34,6 +34,7 @@ class Asked:
         round: from 0.
         call: of the round, from 0.
         step: registered name.
+        request: digest of the step and what is broadcast with it; empty without privacy.
         lost: clients that drop out, and before which message.
         threshold: clients that must be left.
         expected: clients that take part on average; the divisor of a private mean.
@@ -44,6 +45,7 @@ class Asked:
     round: int
     call: int
     step: str
+    request: bytes
     lost: Mapping[str, Stage]
     threshold: int
     expected: float
@@ -134,7 +136,7 @@ class Private:
             multiplier = self._private.central_sigma() / self._private.grid.steps
         else:
             multiplier = self._private.part_multiplier(asked.threshold, len(asked.names), dimension)
-        self._accountant.book(asked.round, asked.call, asked.step, multiplier)
+        self._accountant.book(asked.round, asked.call, asked.step, asked.request, multiplier)
 
     def codes(self, asked: Asked, name: str, vector: Vector) -> tuple[Words, int]:
         """A client's codes, under its part of the noise; whether its update was clipped."""
@@ -152,7 +154,8 @@ class Private:
         return self._private.grid.values(codes), asked.expected
 
     def _noise(self, asked: Asked, name: str, sigma: float, codes: Any) -> Any:
-        context = context_of(self._session, asked.round, asked.call, asked.step, name)
+        request = asked.step, asked.request.hex()
+        context = context_of(self._session, asked.round, asked.call, *request, name)
         return self._sources[name].draw(sigma, codes, context)
 
 

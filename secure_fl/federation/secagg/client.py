@@ -71,6 +71,7 @@ class ProtocolClient:
         self._share_key = KeyPair.from_seed(entropy(shares.SECRET), self._context)
         self._holders: dict[str, int] = {}
         self._public: dict[str, tuple[bytes, bytes]] = {}
+        self._agreed: dict[str, bytes] = {}
         self._own_share = b""
         self._held: dict[str, tuple[bytes, bytes] | None] = {}
         self._survivors: tuple[str, ...] = ()
@@ -255,9 +256,10 @@ class ProtocolClient:
         return m.pack(m.SHARE, self._context, fields)
 
     def _seal_key(self, other: str, sender: str, receiver: str) -> bytes:
-        return self._share_key.agree(
-            self._public[other][0], self._context, b"share", sender.encode(), receiver.encode()
-        )
+        if other not in self._agreed:
+            self._agreed[other] = self._share_key.agree(self._public[other][0])
+        ends = sender.encode(), receiver.encode()
+        return derive(self._agreed[other], self._context, b"share", *ends)
 
     def _opened(self, sender: str, sealed: bytes) -> tuple[bytes, bytes] | None:
         plain = unseal(self._seal_key(sender, sender, self.name), sealed, self._context)
@@ -278,7 +280,7 @@ class ProtocolClient:
 def pair_mask_key(own: KeyPair, public: bytes, context: bytes, name: str, other: str) -> bytes:
     """The key of the mask that two clients share; the first by name adds it."""
     first, second = sorted((name, other))
-    return own.agree(public, context, b"pair mask", first.encode(), second.encode())
+    return derive(own.agree(public), context, b"pair mask", first.encode(), second.encode())
 
 
 def self_mask_key(seed: bytes, context: bytes, name: str) -> bytes:

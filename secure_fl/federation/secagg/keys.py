@@ -53,17 +53,16 @@ class KeyPair:
         private = X25519PrivateKey.from_private_bytes(derive(seed, context, b"private key"))
         return cls(private, private.public_key().public_bytes_raw())
 
-    def agree(self, public: bytes, *info: bytes) -> bytes:
-        """32 bytes that only the two owners know.
+    def agree(self, public: bytes) -> bytes:
+        """32 bytes that only the two owners can compute; not uniform, keys are derived from them.
 
         Raises:
             ProtocolError: the other key is none (32 bytes of small order, or another length).
         """
         try:
-            shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise ProtocolError("a public key is not one of X25519") from None
-        return derive(shared, *info)
 
 
 class Identity:

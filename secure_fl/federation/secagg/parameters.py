@@ -99,3 +99,37 @@ def share_threshold(n: int, degree: int, threshold: int) -> int:
     the clients, and may lose more than its part: its threshold stands just above half.
     """
     return threshold if degree >= n - 1 else (degree + 1) // 2 + 1
+
+
+PRIVACY, DELIVERY = 2.0**-40, 2.0**-30
+"""Chances that a ring of `ring_degree` fails a client, or fails to finish (Bell et al. 2020)."""
+
+
+def ring_degree(n: int, lost: int, corrupt: int) -> int:
+    """The least degree of a ring that is as good as everybody with everybody, up to tiny chances.
+
+    The ring is random. Over it, except with a chance of 2^-40: no client has so many neighbours
+    that pool their shares with the server as open a secret, and what is left of the ring after the
+    lost and the corrupt clients hangs together (it does unless half of the degree of them stand in
+    a row). Except with 2^-30: every secret that is needed can be opened.
+
+    Args:
+        n: clients of a round, at least 2.
+        lost: that may drop out, 0 to n.
+        corrupt: that may pool what they know with the server, 0 to n.
+
+    Returns:
+        An even number below n - 1, or n - 1 where no ring is good enough.
+    """
+    from scipy.stats import hypergeom
+
+    gone = min(1.0, (lost + corrupt) / n)
+    for degree in range(2, n - 1, 2):
+        needed = share_threshold(n, degree, n)
+        opens = n * hypergeom.sf(needed - 1, n - 1, corrupt, degree)
+        parts = n * gone ** (degree // 2)
+        # A lost client's own share is lost too: one neighbour more is needed.
+        stuck = n * hypergeom.sf(degree - needed, n - 1, lost, degree)
+        if opens + parts <= PRIVACY and stuck <= DELIVERY:
+            return degree
+    return n - 1

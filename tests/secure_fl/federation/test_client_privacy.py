@@ -24,6 +24,7 @@ from secure_fl.federation import (
 )
 from secure_fl.federation.privacy import (
     UNIT,
+    Accountant,
     Grid,
     NoiseSource,
     distributed_multiplier,
@@ -228,6 +229,26 @@ def test_a_sum_is_booked_before_its_noise_is_drawn(ledger: Ledger, monkeypatch: 
     with pytest.raises(KeyboardInterrupt):
         private(ledger).sum(steps.drawn)
     assert len(ledger.events) == 1
+
+
+def test_a_resumed_run_books_what_it_asks_anew_and_nothing_twice(ledger: Ledger):
+    session = bytes(range(16))
+    options = ClientPrivacy(1.0, 1.0, 9, ledger)
+    first = Accountant(options, session)
+    first.book(0, 0, "m:step", b"one" * 11, 1.0)
+    again = Accountant(options, session)
+    again.book(0, 0, "m:step", b"one" * 11, 1.0)
+    assert len(ledger.events) == again.booked == 1
+    for changed in (
+        (1, 0, "m:step", b"one" * 11),
+        (0, 1, "m:step", b"one" * 11),
+        (0, 0, "m:other", b"one" * 11),
+        (0, 0, "m:step", b"two" * 11),
+    ):
+        again.book(*changed, 1.0)
+    assert len(ledger.events) == 5
+    Accountant(options, bytes(16)).book(0, 0, "m:step", b"one" * 11, 1.0)
+    assert len(ledger.events) == 6
 
 
 def test_too_few_updates_spend_nothing(ledger: Ledger):

@@ -1,6 +1,8 @@
 """The secure sum is exact for every pattern of drop-outs, and silent below the threshold."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from secure_fl.federation import FederationError, QuorumError, Stage, wire
 from secure_fl.federation.secagg import Identity, Parameters, ProtocolError, messages, shares
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
-from secure_fl.federation.secagg.parameters import default_threshold
+from secure_fl.federation.secagg.parameters import default_threshold, ring_degree
 from tests.secure_fl.federation.protocol import SESSION, Party, names_of
 from tests.secure_fl.shared import one_line
 
@@ -140,6 +142,37 @@ def test_the_ring_depends_on_the_sum():
     assert len(rings) > 15
 
 
+def tail(at_least: int, n: int, marked: int, drawn: int) -> Fraction:
+    """P(at least so many marked among those drawn without replacement), by counting."""
+    ways = sum(
+        math.comb(marked, k) * math.comb(n - marked, drawn - k)
+        for k in range(at_least, min(marked, drawn) + 1)
+    )
+    return Fraction(ways, math.comb(n, drawn))
+
+
+@pytest.mark.parametrize(("n", "lost", "corrupt"), [(200, 10, 5), (500, 50, 25), (1000, 100, 50)])
+def test_a_rings_degree_is_the_least_that_is_safe(n: int, lost: int, corrupt: int):
+    def safe(degree: int) -> bool:
+        t = degree // 2 + 1
+        opens = n * tail(t, n - 1, corrupt, degree)
+        parts = n * Fraction(lost + corrupt, n) ** (degree // 2)
+        stuck = n * tail(degree - t + 1, n - 1, lost, degree)
+        return opens + parts <= Fraction(1, 2**40) and stuck <= Fraction(1, 2**30)
+
+    degree = ring_degree(n, lost, corrupt)
+    assert degree % 2 == 0
+    assert degree < n / 2
+    assert safe(degree)
+    assert not safe(degree - 2)
+
+
+def test_where_no_ring_is_safe_all_are_neighbours():
+    assert ring_degree(10, 1, 1) == 9
+    assert ring_degree(100, 40, 30) == 99
+    assert ring_degree(2, 0, 0) == 1
+
+
 # ------------------------------------------------------------------------------------------ shares
 
 
@@ -150,6 +183,30 @@ def test_any_threshold_of_shares_gives_the_secret(secret: bytes, threshold: int,
     dealt = shares.split(secret, threshold, holders)
     for chosen in itertools.combinations(range(1, holders + 1), threshold):
         assert shares.combine({i: dealt[i - 1] for i in chosen}, threshold) == secret
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data(), st.binary(min_size=16, max_size=16), st.integers(2, 6), st.integers(0, 4))
+def test_opening_agrees_with_pycryptodome_even_on_wrong_shares(
+    data: st.DataObject, secret: bytes, threshold: int, more: int
+):
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    holders = threshold + more
+    dealt = shares.split(secret, threshold, holders)
+    numbers = data.draw(st.permutations(range(1, holders + 1)))[:threshold]
+    given_shares = {i: dealt[i - 1] for i in numbers}
+    assert shares.combine(given_shares, threshold) == secret
+    given_shares[numbers[0]] = data.draw(st.binary(min_size=16, max_size=16))
+    oracle = Shamir.combine(sorted(given_shares.items()), ssss=False)
+    assert shares.combine(given_shares, threshold) == oracle
+
+
+def test_many_holders():
+    secret = bytes(range(16))
+    dealt = shares.split(secret, 150, 200)
+    chosen = {i: dealt[i - 1] for i in range(200, 40, -1)}
+    assert shares.combine(chosen, 150) == secret
 
 
 def test_fewer_shares_fit_every_secret():
