@@ -1,0 +1,153 @@
+"""Drawings for pages and docs, made with matplotlib (extra `plots`) as SVG."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.report import html
+
+WIDTH, HEIGHT = 5.2, 3.3
+"""Inches. On a phone the drawing shrinks to two thirds, and its letters must still be read."""
+
+ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
+
+COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
+
+
+def inline(draw: Callable[[Any], None], name: str, *, height: float = HEIGHT) -> str | None:
+    """An svg element for a page, or None where matplotlib is absent.
+
+    Args:
+        draw: draws on the axes that it is given.
+        name: unique within a page; the parts of a drawing refer to one another by it.
+        height: inches.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    # Letters stay letters: they are searchable, smaller, and nothing is loaded for them.
+    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}
+    with mpl.rc_context(settings):
+        drawing = Figure(figsize=(WIDTH, height), layout="constrained")
+        draw(drawing.subplots())
+        buffer = io.StringIO()
+        drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Title")))
+    return _element(buffer.getvalue())
+
+
+def shown(draw: Callable[[Any], None], name: str, caption: str, *, height: float = HEIGHT) -> str:
+    """A drawing with its caption as a piece of a page, or a sentence that it is not drawn."""
+    svg = inline(draw, name, height=height)
+    return html.paragraph(f"{caption} ({ABSENT})") if svg is None else html.figure(svg, caption)
+
+
+def _element(document: str) -> str:
+    start = document.index("<svg")
+    element = re.sub(r"<metadata>.*?</metadata>", "", document[start:], flags=re.DOTALL)
+    return re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
+
+
+def draw_partition(
+    axes: Any, names: Sequence[str], classes: Sequence[str], counts: NDArray[np.integer[Any]]
+) -> None:
+    """Stacked bars: how many records of each class a client holds, counts (clients, classes)."""
+    left = np.zeros(len(names))
+    place = np.arange(len(names))
+    for c, label in enumerate(classes):
+        axes.barh(place, counts[:, c], left=left, label=label, color=_colour(c, len(classes)))
+        left += counts[:, c]
+    axes.set_yticks(place, names)
+    axes.invert_yaxis()
+    axes.set_xlabel("records")
+    if len(classes) <= 20:
+        axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1, 1),
+            fontsize=7,
+            title="class",
+            ncols=1 + (len(classes) > 10),
+        )
+
+
+def draw_lines(
+    axes: Any,
+    x: Sequence[float],
+    lines: dict[str, Sequence[float | None]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Lines over one axis, with a level to compare with; None leaves a gap."""
+    for i, (name, values) in enumerate(lines.items()):
+        heights = [np.nan if value is None else value for value in values]
+        axes.plot(x, heights, "os^Dvx"[i % 6] + "-", label=name, color=COLOURS[i % 6], markersize=4)
+    if level is not None:
+        axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=level[0])
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(True, linewidth=0.3)
+    axes.legend(fontsize=8)
+
+
+def draw_code_range(
+    axes: Any,
+    winners: NDArray[np.floating[Any]],
+    others: NDArray[np.floating[Any]],
+    low: float,
+    high: float,
+) -> None:
+    """Where the smallest measures of a query lie beside the range that the codes span."""
+    bins = np.linspace(0, 1, 41).tolist()
+    axes.hist(winners, bins, color=COLOURS[0], alpha=0.75, label="smallest measure of a query")
+    axes.hist(others, bins, color=COLOURS[1], alpha=0.55, label="smallest of any other class")
+    axes.axvspan(low, high, color=COLOURS[2], alpha=0.12, label=f"code range [{low:g}, {high:g}]")
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("measure")
+    axes.set_ylabel("test queries")
+    axes.legend(fontsize=8)
+
+
+def draw_folding(
+    axes: Any,
+    records: Sequence[NDArray[np.floating[Any]]],
+    points: NDArray[np.floating[Any]],
+    images: Sequence[NDArray[np.floating[Any]]],
+) -> None:
+    """Points of the plane and the images that machines fold them onto (kahm.txt, figure 2).
+
+    Args:
+        axes: of matplotlib.
+        records: of each machine, shape (n, 2).
+        points: to fold, shape (m, 2).
+        images: of the points under each machine, shape (m, 2).
+    """
+    for i, image in enumerate(images):
+        colour = COLOURS[i % 6]
+        steps = image - points
+        axes.quiver(
+            *points.T,
+            *steps.T,
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+            color=colour,
+            alpha=0.25,
+            width=0.002,
+        )
+        axes.scatter(*image.T, s=10, color=colour, marker="x", label=f"images under machine {i}")
+        axes.scatter(*records[i].T, s=8, color=colour, label=f"records of machine {i}")
+    axes.set_aspect("equal")
+    axes.legend(fontsize=7)
+
+
+def _colour(c: int, count: int) -> Any:
+    import matplotlib as mpl
+
+    return mpl.colormaps["tab20" if count > 10 else "tab10"](c % (20 if count > 10 else 10))
