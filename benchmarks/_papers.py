@@ -44,7 +44,8 @@ PAPER_TABLES = (
         "test accuracy %, 20 Newsgroups",
         KAHM,
         "Table 1",
-        "20Newsgroup, 100 clients, N_b = 100, 1,024 features of mxbai-embed-large, a larger encoder than ours",
+        "20Newsgroup, 100 clients, N_b = 100, 1,024 features of mxbai-embed-large, a larger"
+        " encoder than ours",
         ("method", "alpha 5", "alpha 1", "alpha 0.1"),
         (
             ("SFM (proposed)", 85.3, 84.7, 84.7),

@@ -174,9 +174,7 @@ def _accuracy_against_epsilon(result: Result) -> list[str]:
     return [figures.shown(draw, "epsilon", caption)]
 
 
-def _columns_of(
-    benchmark: str, number: str, wanted: Sequence[int]
-) -> list[tuple[str, list[Any]]]:
+def _columns_of(benchmark: str, number: str, wanted: Sequence[int]) -> list[tuple[str, list[Any]]]:
     table = next(each for each in tables_of(benchmark) if each.number == number)
     return [(table.columns[i], [row[i] for row in table.rows]) for i in wanted]
 

@@ -48,7 +48,8 @@ class Result:
         """Where it was measured, in a few words."""
         facts = self.environment
         memory = facts.get("memory_bytes", 0) / 2**30
-        return f"{facts.get('processor', 'unknown')}, {facts.get('cores', '?')} cores, {memory:.0f} GiB"
+        processor, cores = facts.get("processor", "unknown"), facts.get("cores", "?")
+        return f"{processor}, {cores} cores, {memory:.0f} GiB"
 
     def table(self, start: str) -> Table | None:
         """The table whose name starts so, or None."""

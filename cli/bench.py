@@ -41,7 +41,10 @@ class BenchmarkGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Without importing torch and the compiler for the help of each."""
-        own = [(name, self.commands[name].get_short_help_str(limit=90)) for name in sorted(self.commands)]
+        own = [
+            (name, self.commands[name].get_short_help_str(limit=90))
+            for name in sorted(self.commands)
+        ]
         with formatter.section("Commands"):
             formatter.write_dl([*own, *questions().items()])
 

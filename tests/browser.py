@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,14 @@ _FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+
+# The browser wants its pipe at 3 and 4, which may be taken while they are moved there.
+_LAUNCH = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3), os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_browser() -> str | None:
@@ -76,7 +85,8 @@ class Browser:
         screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
         self._ask("Emulation.setDeviceMetricsOverride", screen, session)
         self._events.clear()
-        self._ask("Page.navigate", {"url": page.resolve().as_uri()}, session)
+        answer = self._ask("Page.navigate", {"url": page.resolve().as_uri()}, session)
+        assert "errorText" not in answer, answer
         self._wait_for("Page.loadEventFired")
         found = Visit(text=self._evaluate("document.body.innerText", session))
         found.width = self._evaluate("document.documentElement.scrollWidth", session)
@@ -126,10 +136,10 @@ class Browser:
             self._events.append(self._next(deadline))
 
     def _read(self, into: list[dict[str, Any]]) -> None:
-        """Takes in what comes within a second after the page is there."""
+        """Takes in what comes within half a second after the page is there."""
         with suppress(TimeoutError):
             while True:
-                into.append(self._next(time.monotonic() + 1))
+                into.append(self._next(time.monotonic() + 0.5))
 
     def _next(self, deadline: float) -> dict[str, Any]:
         while b"\0" not in self._pending:
@@ -148,11 +158,9 @@ def open_browser(executable: str, profile: Path) -> Iterator[Browser]:
     """A browser with an empty profile, ended with the block."""
     theirs_in, to = os.pipe()
     back, theirs_out = os.pipe()
-    # The browser wants its pipe at 3 and 4; a shell is the plain way to put it there.
-    redirect = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
-    command = ["sh", "-c", redirect, "sh", executable, *_FLAGS, f"--user-data-dir={profile}"]
+    arguments = [str(theirs_in), str(theirs_out), executable, f"--user-data-dir={profile}"]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-c", _LAUNCH, *arguments, *_FLAGS],
         pass_fds=(theirs_in, theirs_out),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

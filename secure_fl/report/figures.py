@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,12 @@ def inline(draw: Callable[[Any], None], name: str, *, height: float = HEIGHT) ->
     except ImportError:
         return None
     # Letters stay letters: they are searchable, smaller, and nothing is loaded for them.
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
     with mpl.rc_context(settings):
         drawing = Figure(figsize=(WIDTH, height), layout="constrained")
         draw(drawing.subplots())
         buffer = io.StringIO()
-        drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Title")))
+        drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date")))
     return _element(buffer.getvalue())
 
 
@@ -69,7 +69,7 @@ def draw_partition(
         axes.legend(
             loc="upper left",
             bbox_to_anchor=(1, 1),
-            fontsize=7,
+            fontsize=8,
             title="class",
             ncols=1 + (len(classes) > 10),
         )
@@ -78,7 +78,7 @@ def draw_partition(
 def draw_lines(
     axes: Any,
     x: Sequence[float],
-    lines: dict[str, Sequence[float | None]],
+    lines: Mapping[str, Sequence[float | None]],
     *,
     xlabel: str,
     ylabel: str,
@@ -93,25 +93,37 @@ def draw_lines(
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.grid(True, linewidth=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=9)
 
 
 def draw_code_range(
     axes: Any,
-    winners: NDArray[np.floating[Any]],
-    others: NDArray[np.floating[Any]],
+    centres: NDArray[np.floating[Any]],
+    winners: NDArray[np.integer[Any]],
+    others: NDArray[np.integer[Any]],
     low: float,
     high: float,
 ) -> None:
-    """Where the smallest measures of a query lie beside the range that the codes span."""
-    bins = np.linspace(0, 1, 41).tolist()
-    axes.hist(winners, bins, color=COLOURS[0], alpha=0.75, label="smallest measure of a query")
-    axes.hist(others, bins, color=COLOURS[1], alpha=0.55, label="smallest of any other class")
+    """Where the smallest measures of a query lie beside the range that the codes span.
+
+    Args:
+        axes: of matplotlib.
+        centres: of equal bins of [0, 1], shape (b,).
+        winners: queries whose smallest measure lies in a bin, shape (b,).
+        others: the same of the smallest measure of any other class, shape (b,).
+        low: of the code range.
+        high: of the code range.
+    """
+    width = 1 / len(centres)
+    axes.bar(centres, winners, width, color=COLOURS[0], alpha=0.8, label="smallest of a query")
+    axes.bar(
+        centres, others, width, color=COLOURS[1], alpha=0.55, label="smallest of other classes"
+    )
     axes.axvspan(low, high, color=COLOURS[2], alpha=0.12, label=f"code range [{low:g}, {high:g}]")
     axes.set_xlim(0, 1)
     axes.set_xlabel("measure")
     axes.set_ylabel("test queries")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=9)
 
 
 def draw_folding(

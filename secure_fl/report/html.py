@@ -28,11 +28,17 @@ a { color: var(--accent); }
 .lead { color: var(--soft); margin-bottom: 16px; overflow-wrap: anywhere; }
 .beside { display: flex; flex-wrap: wrap; gap: 8px 32px; align-items: flex-start; }
 .beside > * { min-width: 0; max-width: 100%; }
-.scroll { overflow-x: auto; max-width: 100%; margin: 8px 0 12px; }
+.scroll { overflow-x: auto; max-width: 100%; margin: 4px 0 12px;
+  background: linear-gradient(to right, #fff 30%, transparent),
+    linear-gradient(to left, #fff 30%, transparent) 100% 0,
+    linear-gradient(to right, rgba(0, 0, 0, .22), transparent),
+    linear-gradient(to left, rgba(0, 0, 0, .22), transparent) 100% 0;
+  background-size: 36px 100%, 36px 100%, 9px 100%, 9px 100%; background-repeat: no-repeat;
+  background-attachment: local, local, scroll, scroll; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: 4px 0 6px; font-size: .92rem; }
+.caption { font-weight: 600; margin: 14px 0 4px; font-size: .92rem; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { text-align: left; background: var(--shade); font-weight: 600; }
+th { text-align: left; border-bottom: 2px solid #aab3bf; font-weight: 600; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 td.text { min-width: 6.5em; max-width: 26rem; overflow-wrap: break-word; }
 .origin { font-size: .8rem; color: var(--soft); margin: 0 0 4px; }
@@ -59,7 +65,11 @@ details summary { cursor: pointer; color: var(--accent); }
   dd { margin-bottom: 6px; }
   th, td { padding: 4px 7px; }
 }
-@media print { main { max-width: none; } h2 { break-after: avoid; } figure { break-inside: avoid; } }
+@media print {
+  main { max-width: none; }
+  h2 { break-after: avoid; }
+  figure { break-inside: avoid; }
+}
 """
 
 
@@ -137,7 +147,8 @@ def table(
             cells.append(f'<td class="{side}"{shade}>{escape(shown(cell))}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
-        f'<div class="scroll"><table><caption>{escape(caption)}</caption>'
+        f'<p class="caption">{escape(caption)}</p><div class="scroll">'
+        f'<table aria-label="{escape(caption)}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
 

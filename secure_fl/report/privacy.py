@@ -1,0 +1,226 @@
+"""What a run protects: the clients' statements, checked against their ledgers."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import dp
+from dp.statement import RecordLevel
+from secure_fl.errors import InputError
+from secure_fl.manifest import Manifest
+from secure_fl.private_training import STATEMENT_FILES
+
+MAX_BYTES = 2**20
+"""A statement is small; anything larger is not one."""
+
+
+@attrs.frozen
+class LedgerTotal:
+    """What a data set spent in one unit.
+
+    Attributes:
+        unit: of the epsilon.
+        events: how many releases or sums.
+        epsilon: of all of them together; infinite where the books give no bound.
+        delta: at which it holds.
+        rule: of composition.
+        limit: the budget's epsilon in this unit, or None.
+    """
+
+    unit: str
+    events: int
+    epsilon: float
+    delta: float
+    rule: str
+    limit: float | None
+
+
+@attrs.frozen
+class ClientPrivacy:
+    """What is known of one client's privacy.
+
+    Attributes:
+        client: its name.
+        here: whether its folder is in this run.
+        statement: of its release; None where its head holds its records, or is not here.
+        booked: whether the ledger holds the statement's event; None without a ledger or a digest.
+        totals: of its ledger, by unit.
+    """
+
+    client: str
+    here: bool
+    statement: dp.Statement | None
+    booked: bool | None
+    totals: tuple[LedgerTotal, ...]
+
+
+def read_privacy(run: Path, manifest: Manifest, ledgers: Path | None) -> tuple[ClientPrivacy, ...]:
+    """Reads the statements in a run folder and verifies the ledgers.
+
+    Args:
+        run: the run folder.
+        manifest: the federation's facts.
+        ledgers: folder with `NAME.jsonl` files, or None.
+
+    Raises:
+        InputError: a file is not a statement, or its unit is not the federation's.
+        dp.LedgerError: a ledger was edited.
+    """
+    return tuple(_client(run, name, manifest, ledgers) for name in manifest.clients)
+
+
+def _client(run: Path, name: str, manifest: Manifest, ledgers: Path | None) -> ClientPrivacy:
+    folder = run / "clients" / name
+    path = folder / STATEMENT_FILES[0]
+    statement = load_statement(path) if path.exists() else None
+    if statement is None and folder.exists() and manifest.unit != "none":
+        raise InputError(
+            f"{path}: not found, but the federation promises privacy per {manifest.unit}; get the"
+            " statement that training wrote beside the head"
+        )
+    book = None if ledgers is None else ledgers / f"{name}.jsonl"
+    if book is None or not book.exists():
+        return ClientPrivacy(name, folder.exists(), statement, None, ())
+    ledger = dp.Ledger.open(book)
+    digest = None if statement is None else statement.ledger_digest
+    booked = None if digest is None else ledger.holds(digest)
+    return ClientPrivacy(name, folder.exists(), statement, booked, _totals(ledger))
+
+
+def _totals(ledger: dp.Ledger) -> tuple[LedgerTotal, ...]:
+    budget, events = ledger.budget, ledger.events
+    found = []
+    for unit in ledger.units:
+        own = [event for event in events if event.adjacency == unit]
+        limit = budget if budget is not None and budget.adjacency == unit else None
+        delta = limit.delta if limit is not None else _delta_of(own)
+        total = ledger.get_epsilon(delta, unit)
+        found.append(
+            LedgerTotal(
+                unit.unit,
+                sum(event.count for event in own),
+                total.epsilon,
+                total.delta,
+                total.rule,
+                None if limit is None else limit.epsilon,
+            )
+        )
+    return tuple(found)
+
+
+DELTA = 1e-5
+"""Where neither a budget nor a promise names a delta: noisy sums have none of their own."""
+
+
+def _delta_of(events: list[dp.Event]) -> float:
+    # The least delta at which basic composition gives a finite epsilon.
+    named = sum(event.count * event.promise.delta for event in events if event.promise is not None)
+    noisy = any(event.gaussian is not None for event in events)
+    return min(named + (DELTA if noisy else 0.0), 1 - 1e-9)
+
+
+# ------------------------------------------------------------------------------------- statements
+
+
+def load_statement(path: Path) -> dp.Statement:
+    """Reads a statement that training wrote; its lines are made anew from its numbers.
+
+    Raises:
+        InputError: not JSON, too large, or with members missing, unknown or of another kind.
+    """
+    content = _read(path)
+    content.pop("promise", None)
+    fields = {field.name: field for field in attrs.fields(dp.Statement)}
+    if set(content) != set(fields):
+        wrong = ", ".join(sorted(set(content) ^ set(fields)))
+        raise InputError(f"{path}: members {wrong} are missing or unknown; train again")
+    if content["guarantee"] is False:
+        content["epsilon"] = content["delta"] = math.inf
+    try:
+        return dp.Statement(
+            guarantee=_flag(content["guarantee"]),
+            epsilon=_number(content["epsilon"]),
+            delta=_number(content["delta"]),
+            unit=_text(content["unit"]),
+            mechanism=_text(content["mechanism"]),
+            noise_scale=_number(content["noise_scale"]),
+            sensitivity_steps=_number(content["sensitivity_steps"]),
+            grid=_number(content["grid"]),
+            smoothing=_text(content["smoothing"]),
+            batches=_count(content["batches"]),
+            rows=_count(content["rows"]),
+            columns=_count(content["columns"]),
+            version=_text(content["version"]),
+            bounds=_pair(content["bounds"]),
+            passes=tuple(_count(each) for each in _list(content["passes"])),
+            record_level=tuple(_record_level(each) for each in _list(content["record_level"])),
+            assumptions=tuple(_text(each) for each in _list(content["assumptions"])),
+            not_protected=tuple(_text(each) for each in _list(content["not_protected"])),
+            ledger_digest=_optional_text(content["ledger_digest"]),
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: not a privacy statement ({error}); train again") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InputError(f"{path}: larger than {MAX_BYTES} bytes, not a privacy statement")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
+    return content
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r} is not true or false")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise TypeError(f"{value!r} is not a number of at least 0")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is not a count")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise TypeError(f"{value!r} is not a line of text")
+    return value
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+def _pair(value: Any) -> tuple[float, float]:
+    low, high = _list(value)
+    for each in (low, high):
+        if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
+            raise TypeError(f"{each!r} is not a finite number")
+    return float(low), float(high)
+
+
+def _record_level(value: Any) -> RecordLevel:
+    epsilon = None if value["epsilon"] is None else _number(value["epsilon"])
+    return RecordLevel(
+        epsilon, _number(value["delta"]), _text(value["rule"]), _text(value["meaning"])
+    )
