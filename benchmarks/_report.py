@@ -93,7 +93,10 @@ def _quick(result: Result) -> str:
 
 
 def _beside(measured: str, printed: Sequence[str]) -> str:
-    return f'<div class="beside"><div>{measured}</div><div>{"".join(printed)}</div></div>'
+    if not printed:
+        return measured
+    right = "".join(printed)
+    return f'<div class="beside"><div class="wide">{measured}</div><div>{right}</div></div>'
 
 
 def _measured(table: Table, result: Result) -> str:
@@ -105,7 +108,9 @@ def _measured(table: Table, result: Result) -> str:
 
 def _printed(each: PaperTable) -> str:
     caption = f"{each.number}: {each.paper}"
-    table = html.table(caption, each.columns, each.rows) + _origin(PRINTED, each.setting)
+    # As printed: 61.0 stays 61.0.
+    rows = [[None if cell is None else str(cell) for cell in row] for row in each.rows]
+    table = html.table(caption, each.columns, rows) + _origin(PRINTED, each.setting)
     return f'<div class="paper">{table}</div>'
 
 
@@ -136,11 +141,22 @@ def _environment(result: Result) -> str:
 def _drawings(result: Result) -> list[str]:
     """What people would rather look at, drawn from the saved tables alone."""
     makers = {
+        "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
         "privacy_utility": _accuracy_against_epsilon,
     }
     maker = makers.get(result.benchmark)
     return [] if maker is None else maker(result)
+
+
+def _folded_plane(_: Result) -> list[str]:
+    from benchmarks.folding import panels
+
+    drawn = [
+        figures.shown(draw, f"folding{i}", f"Machine {i} folds the plane. Drawn here.", height=5.0)
+        for i, draw in enumerate(panels(0))
+    ]
+    return ['<div class="beside">', *drawn, "</div>"]
 
 
 def _accuracy_against_epsilon(result: Result) -> list[str]:
@@ -216,7 +232,7 @@ def _bits_of(table: Table, name: str) -> list[str]:
             ylabel="accuracy lost, percentage points",
         )
 
-    caption = f"Accuracy lost by integer codes, {table.columns[last]}: {table.name}. {MEASURED}."
+    caption = f"Accuracy lost by integer codes, {table.columns[last]}: {table.name} ({MEASURED})."
     return [figures.shown(draw, name, caption)]
 
 

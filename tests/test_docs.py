@@ -22,9 +22,6 @@ NOT_RUN = "not run by the tests"
 SHOWN_ONLY = {"text", "json", "toml", "diff"}
 """Languages of what is read and not run: output, file formats."""
 
-SLOW = {"fhe.md", "how-to/three-machines.md"}
-"""Pages that make several keys; they take more than half a minute on two cores."""
-
 
 @dataclass(frozen=True)
 class Block:
@@ -66,11 +63,7 @@ def runnable(block):
 
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-TO_RUN = [
-    pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
-    for page in PAGES
-    if any(map(runnable, blocks_of(DOCS / page)))
-]
+TO_RUN = [page for page in PAGES if any(map(runnable, blocks_of(DOCS / page)))]
 
 
 @pytest.mark.parametrize("page", TO_RUN)

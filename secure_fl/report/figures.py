@@ -18,13 +18,22 @@ ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
 COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
 
 
-def inline(draw: Callable[[Any], None], name: str, *, height: float = HEIGHT) -> str | None:
+def inline(
+    draw: Callable[[Any], None],
+    name: str,
+    *,
+    height: float = HEIGHT,
+    width: float = WIDTH,
+    panels: int = 1,
+) -> str | None:
     """An svg element for a page, or None where matplotlib is absent.
 
     Args:
-        draw: draws on the axes that it is given.
+        draw: draws on the axes that it is given, on a list of them where there are several.
         name: unique within a page; the parts of a drawing refer to one another by it.
         height: inches.
+        width: inches.
+        panels: axes side by side, at least 1.
     """
     try:
         import matplotlib as mpl
@@ -34,8 +43,9 @@ def inline(draw: Callable[[Any], None], name: str, *, height: float = HEIGHT) ->
     # Letters stay letters: they are searchable, smaller, and nothing is loaded for them.
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
     with mpl.rc_context(settings):
-        drawing = Figure(figsize=(WIDTH, height), layout="constrained")
-        draw(drawing.subplots())
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        axes = drawing.subplots(1, panels, squeeze=False)[0].tolist()
+        draw(axes[0] if panels == 1 else axes)
         buffer = io.StringIO()
         drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date")))
     return _element(buffer.getvalue())
@@ -128,35 +138,27 @@ def draw_code_range(
 
 def draw_folding(
     axes: Any,
-    records: Sequence[NDArray[np.floating[Any]]],
+    records: NDArray[np.floating[Any]],
     points: NDArray[np.floating[Any]],
-    images: Sequence[NDArray[np.floating[Any]]],
+    images: NDArray[np.floating[Any]],
+    colour: str,
 ) -> None:
-    """Points of the plane and the images that machines fold them onto (kahm.txt, figure 2).
+    """Points of the plane and the images onto which a machine folds them (kahm.txt, figure 2).
 
     Args:
         axes: of matplotlib.
-        records: of each machine, shape (n, 2).
+        records: of the machine, shape (n, 2).
         points: to fold, shape (m, 2).
-        images: of the points under each machine, shape (m, 2).
+        images: of the points, shape (m, 2).
+        colour: of records and images.
     """
-    for i, image in enumerate(images):
-        colour = COLOURS[i % 6]
-        steps = image - points
-        axes.quiver(
-            *points.T,
-            *steps.T,
-            angles="xy",
-            scale_units="xy",
-            scale=1,
-            color=colour,
-            alpha=0.25,
-            width=0.002,
-        )
-        axes.scatter(*image.T, s=10, color=colour, marker="x", label=f"images under machine {i}")
-        axes.scatter(*records[i].T, s=8, color=colour, label=f"records of machine {i}")
+    ends = np.stack([points, images, np.full_like(points, np.nan)], axis=1).reshape(-1, 2)
+    axes.plot(*ends.T, color="#8a8f98", linewidth=0.4)
+    axes.scatter(*points.T, s=3, color="#8a8f98", label="points")
+    axes.scatter(*images.T, s=14, color=colour, marker="x", linewidths=0.9, label="their images")
+    axes.scatter(*records.T, s=9, color=colour, alpha=0.55, label="records")
     axes.set_aspect("equal")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=8, loc="upper right")
 
 
 def _colour(c: int, count: int) -> Any:

@@ -6,6 +6,7 @@ forbids the browser to load anything, so a mistake shows as an error and not as 
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ _STYLE = """
 * { box-sizing: border-box; }
 body { margin: 0; color: var(--ink); background: #fff; line-height: 1.5;
   font: 16px/1.5 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 24px 20px 64px; }
+main { max-width: 1280px; margin: 0 auto; padding: 24px 20px 64px; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 8px 0 4px; }
 h2 { font-size: 1.25rem; margin: 44px 0 8px; padding-top: 12px; border-top: 1px solid var(--line); }
 h3 { font-size: 1.02rem; margin: 24px 0 6px; }
@@ -27,7 +28,8 @@ li { margin: 2px 0; }
 a { color: var(--accent); }
 .lead { color: var(--soft); margin-bottom: 16px; overflow-wrap: anywhere; }
 .beside { display: flex; flex-wrap: wrap; gap: 8px 32px; align-items: flex-start; }
-.beside > * { min-width: 0; max-width: 100%; }
+.beside > * { min-width: 0; max-width: 100%; flex: 1 1 22rem; }
+.beside > .wide { flex: 1.4 1 34rem; }
 .scroll { overflow-x: auto; max-width: 100%; margin: 4px 0 12px;
   background: linear-gradient(to right, #fff 30%, transparent),
     linear-gradient(to left, #fff 30%, transparent) 100% 0,
@@ -39,7 +41,8 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 .caption { font-weight: 600; margin: 14px 0 4px; font-size: .92rem; }
 th, td { padding: 5px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { text-align: left; border-bottom: 2px solid #aab3bf; font-weight: 600; }
-td.number, th.number { text-align: right; white-space: nowrap; }
+td.number { text-align: right; white-space: nowrap; }
+th.number { text-align: right; max-width: 9em; }
 td.text { min-width: 6.5em; max-width: 26rem; overflow-wrap: break-word; }
 .origin { font-size: .8rem; color: var(--soft); margin: 0 0 4px; }
 .origin b { color: var(--accent); font-weight: 600; }
@@ -131,7 +134,8 @@ def table(
     Args:
         caption: above it.
         columns: names.
-        rows: one cell a column; a column of numbers is aligned to the right.
+        rows: one cell a column; a column of numbers, printed ones too, is aligned to the
+            right.
         shades: of each cell, 0 (white) to 1, for tables read as a picture.
     """
     numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(columns))]
@@ -182,7 +186,12 @@ def page(title: str, *body: str) -> str:
     )
 
 
+_NUMBER = re.compile(r"[-+]?[\d,.]+(e[-+]?\d+)?( ?± ?[\d.]+)?( ?%)?")
+
+
 def _is_number(cell: Cell) -> bool:
+    if isinstance(cell, str):
+        return _NUMBER.fullmatch(cell) is not None
     return cell is None or (isinstance(cell, int | float) and not isinstance(cell, bool))
 
 
