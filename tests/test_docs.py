@@ -5,6 +5,7 @@ reader sees them. The README's own blocks are run by test_readme.py; here they a
 """
 
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -66,28 +67,92 @@ PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 TO_RUN = [page for page in PAGES if any(map(runnable, blocks_of(DOCS / page)))]
 
 
+SESSION = """
+import json, sys, traceback
+for line in sys.stdin:
+    try:
+        exec(compile(json.loads(line), "<page>", "exec"), globals())
+        problem = ""
+    except BaseException:
+        problem = traceback.format_exc()
+    print(chr(0) + json.dumps(problem), file=sys.__stdout__, flush=True)
+"""
+"""Runs blocks one after the other, so that a block sees the names of those before it."""
+
+
+class Session:
+    """One Python process for the Python blocks of a page."""
+
+    def __init__(self, folder, environment):
+        command = [sys.executable, "-c", SESSION]
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def problem_with(self, block):
+        """The traceback of a block, "" if it ran."""
+        self._process.stdin.write(json.dumps(block) + "\n")
+        self._process.stdin.flush()
+        said = []
+        for line in self._process.stdout:
+            text, mark, answer = line.rpartition("\0")
+            said.append(text)
+            if mark:
+                return json.loads(answer) and "".join(said) + json.loads(answer)
+        return "the session ended\n" + "".join(said)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+
+def problem_in_shell(block, folder, environment):
+    """What a block of commands said when it failed, "" if it ran."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", block],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("page", TO_RUN)
 def test_every_block_of_a_page_runs(page, tmp_path):
-    """A variable that a block exports is there in the blocks after it, as in one shell."""
+    """Names and exported variables of a block are there in the blocks after it."""
     environment = {
         **os.environ,
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "HF_HUB_OFFLINE": "1",
     }
+    session = Session(tmp_path, environment)
     for block in filter(runnable, blocks_of(DOCS / page)):
-        interpreter = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
-        done = subprocess.run(
-            [*interpreter[block.language], block.text],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"{page}, line {block.line}:\n{done.stdout}{done.stderr}"
-        exported = re.findall(r'^export (\w+)="?([^"\n]*)"?$', block.text, re.MULTILINE)
-        environment |= dict(exported)
+        if block.language == "python":
+            problem = session.problem_with(block.text)
+        else:
+            problem = problem_in_shell(block.text, tmp_path, environment)
+        assert problem == "", f"{page}, line {block.line}:\n{problem}"
+        environment |= dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', block.text, re.MULTILINE))
+    session.close()
+
+
+def test_a_block_that_fails_is_told(tmp_path):
+    """The test above can fail."""
+    session = Session(tmp_path, os.environ)
+    assert session.problem_with("x = 1") == ""
+    assert session.problem_with("print('so far', x)") == ""
+    assert "ZeroDivisionError" in session.problem_with("x / 0")
+    session.close()
+    assert "no-such-command" in problem_in_shell("true\nno-such-command", tmp_path, os.environ)
 
 
 @pytest.mark.parametrize("page", PAGES)
