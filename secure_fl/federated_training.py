@@ -1,0 +1,352 @@
+"""Clients' data sets in, a linear model out: what `securefl train --method` runs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from secure_fl.data import Dataset
+from secure_fl.errors import InputError
+from secure_fl.federation import (
+    AllClients,
+    Client,
+    ClientPrivacy,
+    Federation,
+    FixedNumber,
+    SecureAggregation,
+)
+from secure_fl.linear_model import LinearModel, mapped
+from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
+from secure_fl.trainers import (
+    LBFGS,
+    Adam,
+    Averaging,
+    AveragingState,
+    ConjugateGradient,
+    Diagonal,
+    Exact,
+    LocalTraining,
+    LowRank,
+    Momentum,
+    NewtonState,
+    ServerOptimizer,
+    Solver,
+    dkrr,
+    fedavg,
+    fednewton,
+    fednewton_head,
+    fedprox,
+    krr,
+    localnewton,
+    oneshot,
+)
+
+Method = Literal[
+    "fedavg",
+    "fedavgm",
+    "fedadam",
+    "fedprox",
+    "oneshot",
+    "dkrr",
+    "krr",
+    "localnewton",
+    "fednewton",
+    "fednewton-head",
+]
+METHODS: tuple[Method, ...] = get_args(Method)
+SolverName = Literal["exact", "cg", "diagonal", "low-rank", "lbfgs"]
+SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
+
+SQUARED: frozenset[str] = frozenset({"dkrr", "krr", "fednewton"})
+"""Methods of the squared loss; the others minimise the softmax loss."""
+AT_ONCE: frozenset[str] = frozenset({"oneshot", "dkrr", "krr"})
+"""Methods of one sum."""
+
+States = Iterator[Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; public, and kept in the model.
+
+    Attributes:
+        method: one of METHODS.
+        rounds: at least 1; of the methods in AT_ONCE always 1.
+        ridge: lambda, above 0.
+        random_features: M random Fourier features in place of the records; 0 for none.
+        kernel_deviation: standard deviation of their frequencies, above 0.
+        learning_rate: of local steps, above 0.
+        local_epochs: of first-order methods, at least 1.
+        local_batch: records of a local step.
+        local_momentum: in [0, 1).
+        server_rate: of fedavg, fedavgm and fedadam; None takes 1, for fedadam 0.01.
+        proximal: mu of fedprox, >= 0.
+        solver: of localnewton and the fednewtons; None takes exact, for fednewton-head cg. lbfgs
+            is for fednewton-head.
+        damping: of the solver, >= 0.
+        memory: changes that the server remembers, >= 0.
+        safeguard: of localnewton and the fednewtons.
+        participants: clients of a round; None takes all.
+        secure: whether sums are masked.
+        seed: of the experiment's randomness.
+
+    Raises:
+        InputError: settings that contradict each other.
+    """
+
+    method: Method
+    rounds: int = 10
+    ridge: float = 1e-4
+    random_features: int = 0
+    kernel_deviation: float = 1.0
+    learning_rate: float = 0.1
+    local_epochs: int = 1
+    local_batch: int = 64
+    local_momentum: float = 0.9
+    server_rate: float | None = None
+    proximal: float = 0.01
+    solver: SolverName | None = None
+    damping: float = 0.0
+    memory: int = 0
+    safeguard: bool = True
+    participants: int | None = None
+    secure: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise InputError(f"rounds: found {self.rounds}, expected at least 1")
+        if not self.ridge > 0:
+            raise InputError(f"ridge: found {self.ridge}, expected a number above 0")
+        if self.solver == "lbfgs" and self.method != "fednewton-head":
+            raise InputError(f"solver lbfgs: is for fednewton-head, not for {self.method}")
+        if self.memory and not self.safeguard:
+            raise InputError("memory: needs the safeguard; leave out --no-safeguard or --memory")
+
+    @property
+    def sums(self) -> int | None:
+        """Sums that a run asks for, known beforehand; None where a line search decides."""
+        if self.method in AT_ONCE:
+            return 1
+        if self.method == "fednewton":
+            everybody = self.participants is None
+            each = 2 if everybody or not self.safeguard else 3
+            return 1 + int(self.safeguard and everybody) + each * self.rounds
+        if self.method == "fednewton-head":
+            return None if self.safeguard or self.solver == "lbfgs" else 2 * self.rounds
+        if self.method == "localnewton":
+            return None if self.safeguard else self.rounds
+        return self.rounds
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What a run leaves.
+
+    Attributes:
+        model: the global model.
+        rounds: that were run in all, before a resumption too.
+        figures: of the last round: test accuracy, contraction factor and step, where there are.
+        traffic: bytes that each client sent and received, by name.
+        privacy: one line with epsilon, delta and unit; None without noise.
+    """
+
+    model: LinearModel
+    rounds: int
+    figures: Mapping[str, float]
+    traffic: Mapping[str, tuple[int, int]]
+    privacy: str | None
+
+
+def train_linear_model(
+    clients: Sequence[Dataset],
+    recipe: Recipe,
+    *,
+    scale: float = 1.0,
+    test: Dataset | None = None,
+    privacy: ClientPrivacy | None = None,
+    checkpoint: Path | None = None,
+    metrics: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Trained:
+    """Runs a recipe over the clients.
+
+    Args:
+        clients: with the same classes and features.
+        recipe: what to run.
+        scale: constant factor on all features.
+        test: records that the accuracy is measured on after every round, if any.
+        privacy: client-level noise, planned for `recipe.sums` sums.
+        checkpoint: replaced after every round; where it exists the run goes on from it.
+        metrics: a file of JSON lines, one a round.
+        progress: receives one line a round.
+
+    Raises:
+        InputError: settings that do not fit the clients.
+        QuorumError: fewer clients survived a round than the threshold.
+    """
+    names, width = clients[0].classes, clients[0].n_features
+    random = _random_features(recipe, width)
+    members = [Client(c.name, mapped(_scaled(c.X, scale), random), c.y) for c in clients]
+    probe = None if test is None else (mapped(_scaled(test.X, scale), random), test.y)
+    objective = _objective(recipe, len(names))
+    figures: dict[str, float] = {}
+
+    def measure(state: Any) -> Mapping[str, float]:
+        figures.clear()
+        figures.update(_figures(objective, state, probe))
+        return figures
+
+    with _federation(members, recipe, privacy) as fed:
+        start: Any = None if checkpoint is None else fed.resume(checkpoint)
+        state: Any = start
+        states = _states(fed, objective, members[0].features.shape[1], recipe, start)
+        driven = fed.rounds(
+            states, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
+        )
+        for each in driven:
+            state = each
+        measure(state)
+        totals = {name: fed.meter.total(name) for name in fed.names}
+        spent = None if privacy is None else fed.privacy_statement()
+    origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
+    model = LinearModel(
+        state.weights, names, width, clients[0].features, float(scale), random, origin
+    )
+    traffic = {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
+    return Trained(model, state.round, dict(figures), traffic, spent)
+
+
+def _scaled(X: Any, scale: float) -> Any:
+    return X.astype(np.float64) * scale
+
+
+def _random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
+    if recipe.random_features == 0:
+        return None
+    deviation = recipe.kernel_deviation
+    if not (np.isfinite(deviation) and deviation > 0):
+        raise InputError(f"kernel deviation: found {deviation}, expected a number above 0")
+    rng = np.random.default_rng([recipe.seed, 1])
+    return RandomFourierFeatures.draw(width, recipe.random_features, deviation**2, rng)
+
+
+def _objective(recipe: Recipe, classes: int) -> Objective:
+    kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
+    return kind(recipe.ridge, classes)
+
+
+def _federation(
+    clients: Sequence[Client], recipe: Recipe, privacy: ClientPrivacy | None
+) -> Federation:
+    count = recipe.participants
+    return Federation(
+        clients,
+        seed=recipe.seed,
+        participation=AllClients() if count is None else FixedNumber(count),
+        aggregation=SecureAggregation() if recipe.secure else None,
+        privacy=privacy,
+    )
+
+
+def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if probe is not None:
+        X, y = probe
+        found["accuracy"] = float(np.mean(objective.predict(state.weights, X) == y))
+    for name in ("contraction", "step"):
+        value = getattr(state, name, None)
+        if value is not None and np.isfinite(value):
+            found[name] = float(value)
+    return found
+
+
+def _states(
+    fed: Federation, objective: Objective, width: int, recipe: Recipe, start: Any
+) -> States:
+    """The trainer of the recipe, from the start or from zero weights."""
+    method, rounds = recipe.method, recipe.rounds
+    if method in AT_ONCE:
+        return _at_once(fed, objective, recipe, start)
+    if method in ("fedavg", "fedavgm", "fedadam", "fedprox"):
+        return _first_order(fed, objective, recipe, start or AveragingState(objective.zeros(width)))
+    if method == "fednewton":
+        return fednewton(
+            fed,
+            objective,
+            rounds=rounds,
+            solver=_client_solver(recipe),
+            safeguard=recipe.safeguard,
+            memory=recipe.memory,
+            start=start,
+        )
+    state = start or NewtonState(objective.zeros(width))
+    if method == "localnewton":
+        return localnewton(
+            fed,
+            objective,
+            start=state,
+            rounds=rounds,
+            solver=_client_solver(recipe),
+            local_steps=recipe.local_epochs,
+            safeguard=recipe.safeguard,
+        )
+    lbfgs = LBFGS(recipe.memory or 10) if recipe.solver == "lbfgs" else None
+    return fednewton_head(
+        fed,
+        objective,
+        start=state,
+        rounds=rounds,
+        solver=lbfgs or _client_solver(recipe),
+        safeguard=recipe.safeguard,
+        memory=0 if lbfgs else recipe.memory,
+    )
+
+
+def _at_once(fed: Federation, objective: Objective, recipe: Recipe, start: Any) -> States:
+    if start is not None:
+        return iter(())
+    if isinstance(objective, SquaredLoss):
+        return krr(fed, objective) if recipe.method == "krr" else dkrr(fed, objective)
+    return oneshot(fed, objective)
+
+
+def _first_order(
+    fed: Federation, objective: Objective, recipe: Recipe, start: AveragingState
+) -> States:
+    training = LocalTraining(
+        recipe.learning_rate, recipe.local_epochs, recipe.local_batch, recipe.local_momentum
+    )
+    if recipe.method == "fedprox":
+        return fedprox(
+            fed,
+            objective,
+            start=start,
+            rounds=recipe.rounds,
+            proximal=recipe.proximal,
+            training=training,
+        )
+    servers: dict[str, ServerOptimizer] = {
+        "fedavg": Averaging(),
+        "fedavgm": Momentum(),
+        "fedadam": Adam(),
+    }
+    server = servers[recipe.method]
+    if recipe.server_rate is not None:
+        server = replace(server, learning_rate=recipe.server_rate)
+    return fedavg(
+        fed, objective, start=start, rounds=recipe.rounds, training=training, server=server
+    )
+
+
+def _client_solver(recipe: Recipe) -> Solver:
+    default = "cg" if recipe.method == "fednewton-head" else "exact"
+    kinds: dict[str, type[Solver]] = {
+        "exact": Exact,
+        "cg": ConjugateGradient,
+        "diagonal": Diagonal,
+        "low-rank": LowRank,
+    }
+    return kinds[recipe.solver or default](recipe.damping)
