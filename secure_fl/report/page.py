@@ -16,15 +16,10 @@ import dp
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.report import figures, html
 from secure_fl.report.facts import Facts
-from secure_fl.report.measured import BINS, Measured
+from secure_fl.report.measured import BINS
 from secure_fl.report.parties import COLUMNS, Circumstances, access, remarks
+from secure_fl.report.pieces import confusion, ledger_table, merged, rounds_chapter, signature
 from secure_fl.report.privacy import ClientPrivacy
-from secure_fl.report.rounds import columns_of
-
-LARGEST_CONFUSION = 25
-"""Classes up to which the confusion table is shown whole."""
-WORST = 20
-"""Confusions that are listed where the table is too large."""
 
 
 def write_report(path: Path, facts: Facts) -> int:
@@ -124,7 +119,7 @@ def _protected(facts: Facts) -> list[str]:
         )
     else:
         columns = ("client", "promise", "noise, sd", "for a whole record", "booked")
-        rows = _merged([_promise_row(each) for each in facts.privacy])
+        rows = merged([_promise_row(each) for each in facts.privacy])
         body += [
             html.table("Promises; an epsilon holds for its unit and no other", columns, rows),
             html.paragraph(
@@ -152,20 +147,6 @@ def _promise_row(each: ClientPrivacy) -> tuple[html.Cell, ...]:
     return (each.client, s.promise, s.noise_scale, levels or "-", each.booked)
 
 
-def _merged(rows: Sequence[tuple[html.Cell, ...]]) -> list[tuple[html.Cell, ...]]:
-    """Rows that differ in their first cell, the client, alone as one row."""
-    clients: dict[tuple[html.Cell, ...], list[str]] = {}
-    for name, *rest in rows:
-        clients.setdefault(tuple(rest), []).append(str(name))
-    return [(_names(names), *rest) for rest, names in clients.items()]
-
-
-def _names(names: Sequence[str]) -> str:
-    if len(names) <= 3:
-        return ", ".join(names)
-    return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} clients)"
-
-
 def _assumed(statements: Sequence[tuple[str, dp.Statement]]) -> str:
     assumed = dict.fromkeys(line for _, s in statements for line in s.assumptions)
     open_ = dict.fromkeys(line for _, s in statements for line in s.not_protected)
@@ -178,19 +159,10 @@ def _assumed(statements: Sequence[tuple[str, dp.Statement]]) -> str:
 
 
 def _ledgers(facts: Facts) -> list[str]:
-    rows: list[tuple[html.Cell, ...]] = [
-        (each.client, t.unit, t.events, t.epsilon, f"{t.delta:.3g}", t.rule, t.limit)
-        for each in facts.privacy
-        for t in each.totals
-    ]
-    rows = _merged(rows)
-    if not rows:
+    totals = [(each.client, total) for each in facts.privacy for total in each.totals]
+    if not totals:
         return [html.paragraph("No ledger was given (--ledgers), so nothing is said of sums.")]
-    columns = ("data set", "unit", "events", "epsilon in all", "delta", "composition", "budget")
-    return [
-        html.table("Ledgers: all that each data set spent, by unit", columns, rows),
-        html.paragraph("Units are never added up. Each ledger's chain of digests was verified."),
-    ]
+    return ledger_table(totals)
 
 
 def _parties(facts: Facts) -> list[str]:
@@ -218,32 +190,7 @@ def _accuracy(facts: Facts) -> list[str]:
         ("accuracy, exact measures", f"{found.exact:.2%}"),
         (f"accuracy, {facts.manifest.bits}-bit codes, as encrypted", f"{found.coded:.2%}"),
     ]
-    return [html.facts(pairs), *_confusion(found, facts.manifest.classes)]
-
-
-def _confusion(found: Measured, classes: Sequence[str]) -> list[str]:
-    truth = found.confusion.sum(axis=1)
-    recall = np.diag(found.confusion) / np.maximum(truth, 1)
-    if len(classes) <= LARGEST_CONFUSION:
-        shares = found.confusion / np.maximum(truth, 1)[:, None]
-        rows: list[list[html.Cell]] = []
-        shades = []
-        for c, label in enumerate(classes):
-            rows.append([label, *found.confusion[c].tolist(), f"{recall[c]:.1%}"])
-            shades.append([0.0, *shares[c].tolist(), 0.0])
-        columns = ["true class", *classes, "right"]
-        caption = "Confusion: records by true class and answer"
-        return [html.table(caption, columns, rows, shades=shades)]
-    wrong = found.confusion.copy()
-    np.fill_diagonal(wrong, 0)
-    worst = np.argsort(wrong, axis=None)[::-1][:WORST]
-    pairs = [divmod(int(i), len(classes)) for i in worst]
-    listed = [(classes[a], classes[b], int(wrong[a, b])) for a, b in pairs if wrong[a, b]]
-    return [
-        html.table(
-            f"The {WORST} most frequent confusions", ("true class", "answer", "records"), listed
-        )
-    ]
+    return [html.facts(pairs), *confusion(found.confusion, facts.manifest.classes)]
 
 
 def _clients(facts: Facts) -> list[str]:
@@ -277,34 +224,14 @@ def _clients(facts: Facts) -> list[str]:
 
 
 def _rounds(facts: Facts) -> list[str]:
-    rounds = facts.rounds
-    if not rounds:
-        return [
-            html.paragraph(
-                "Heads are trained in one pass, without rounds. No log of a trainer was given"
-                " (--rounds)."
-            )
-        ]
-    names = columns_of(rounds)
-    columns = ("round", "asked", "in the sums", "kB down", "kB up", *names)
-    rows = [
-        (
-            each.round,
-            each.participants,
-            each.survivors,
-            each.bytes_down / 1e3,
-            each.bytes_up / 1e3,
-            *(each.figures.get(name) for name in names),
+    if facts.rounds:
+        return rounds_chapter(facts.rounds)
+    return [
+        html.paragraph(
+            "Heads are trained in one pass, without rounds. No log of a trainer was given"
+            " (--rounds)."
         )
-        for each in rounds
     ]
-    up, down = sum(each.bytes_up for each in rounds), sum(each.bytes_down for each in rounds)
-    pairs: list[tuple[str, html.Cell]] = [
-        ("rounds", len(rounds)),
-        ("MB from clients", up / 1e6),
-        ("MB to clients", down / 1e6),
-    ]
-    return [html.facts(pairs), html.folded("round by round", html.table("Rounds", columns, rows))]
 
 
 # ------------------------------------------------------------------------------------- encryption
@@ -415,17 +342,4 @@ def _sign(facts: Facts) -> list[str]:
     ]
     for client, statement in _statements(facts):
         digests.append((f"ledger event of {client}", statement.ledger_digest or "none was kept"))
-    return [
-        html.paragraph(
-            "What was signed is named by these fingerprints. Compare them by another way"
-            " than the one by which this file came."
-        ),
-        html.facts(digests),
-        '<div class="sign">',
-        html.table(
-            "",
-            ("role", "name", "date", "signature"),
-            [("privacy officer", "", "", ""), ("responsible for the data", "", "", "")],
-        ),
-        "</div>",
-    ]
+    return signature(digests)

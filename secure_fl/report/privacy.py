@@ -87,10 +87,11 @@ def _client(run: Path, name: str, manifest: Manifest, ledgers: Path | None) -> C
     ledger = dp.Ledger.open(book)
     digest = None if statement is None else statement.ledger_digest
     booked = None if digest is None else ledger.holds(digest)
-    return ClientPrivacy(name, folder.exists(), statement, booked, _totals(ledger))
+    return ClientPrivacy(name, folder.exists(), statement, booked, ledger_totals(ledger))
 
 
-def _totals(ledger: dp.Ledger) -> tuple[LedgerTotal, ...]:
+def ledger_totals(ledger: dp.Ledger) -> tuple[LedgerTotal, ...]:
+    """What a verified ledger adds up to, by unit; at its budget's delta where it has one."""
     budget, events = ledger.budget, ledger.events
     found = []
     for unit in ledger.units:
