@@ -4,6 +4,7 @@ A block that cannot be run has the words "not run by the tests" in the line befo
 reader sees them. The README's own blocks are run by test_readme.py; here they are counted.
 """
 
+import ast
 import importlib
 import json
 import os
@@ -222,4 +223,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert "Bank" in (tmp_path / "site" / "reference" / "kahm" / "index.html").read_text()
+    for package in ("kahm", "dp", "fhe"):
+        page = (tmp_path / "site" / "reference" / package / "index.html").read_text()
+        source = (REPOSITORY / package / "__init__.py").read_text(encoding="utf-8")
+        public = ast.literal_eval(re.search(r"__all__ = (\[.*?\])", source, re.DOTALL)[1])
+        for name in (each for each in public if not each.isupper()):
+            assert re.search(rf'id="{package}[\w.]*\.{name}"', page), f"{package}.{name}"
