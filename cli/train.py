@@ -104,6 +104,7 @@ def train(
             seed=seed,
             reading=reading,
             method=method,
+            record=_record_promise(epsilon, delta, unit, norm) if method == PRIVATE else None,
             **settings,
         )
         return
@@ -186,10 +187,25 @@ _KAHM_ONLY = frozenset(
 )
 
 
+PRIVATE = "private-ridge"
+
+
+def _record_promise(
+    epsilon: float | None, delta: float | None, unit: str | None, norm: float | None
+) -> tuple[float, float, float]:
+    if epsilon is None or delta is None or unit != "record" or norm is None:
+        raise click.UsageError(
+            f"--method {PRIVATE} needs all of --epsilon, --delta, --unit record and --norm"
+        )
+    return epsilon, delta, norm
+
+
 def _refuse_options_of_others(method: str) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     context = click.get_current_context()
     wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
+    if method == PRIVATE:
+        wrong -= {"epsilon", "delta", "unit", "norm"}
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if given and parameter.name in wrong:

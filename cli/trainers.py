@@ -10,7 +10,7 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
-    from secure_fl.federated_training import Recipe, Trained
+    from secure_fl.federated_training import Recipe, RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
 
 # Repeated here because importing the trainers takes a second; a test compares.
@@ -26,6 +26,7 @@ METHODS = (
     "localnewton",
     "fednewton",
     "fednewton-head",
+    "private-ridge",
 )
 SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
 
@@ -35,7 +36,8 @@ _OPTIONS = (
         type=click.Choice(METHODS),
         default="kahm",
         show_default=True,
-        help="kahm: one pass, heads stay with their clients. Others: one linear model for all.",
+        help="kahm: one pass, heads stay with their clients. Others: one linear model for all;"
+        " private-ridge hides every record (--epsilon, --delta, --unit record, --norm).",
     ),
     click.option("--rounds", default=10, show_default=True, help="method: of training."),
     click.option(
@@ -123,17 +125,24 @@ def train_rounds(
     client_delta: float,
     clip: float | None,
     ledger: Path | None,
+    record: tuple[float, float, float] | None = None,
     **settings: Any,
 ) -> None:
-    """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT."""
+    """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT.
+
+    `record` is epsilon, delta and norm of private-ridge.
+    """
     import shutil
 
     from secure_fl._files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
+    from secure_fl.errors import InputError
     from secure_fl.federated_training import Recipe, train_linear_model
     from secure_fl.linear_model import FILE
 
     refuse_existing(out)
+    if record is not None and client_epsilon is not None:
+        raise InputError("--client-epsilon: private-ridge has noise of its own; leave it out")
     recipe = Recipe(method, seed=seed, secure=aggregate == "secure", **settings)
     known = ClassList(tuple(classes.split(","))) if classes else None
     with output.progress() as progress:
@@ -145,7 +154,11 @@ def train_rounds(
         )
     probe = None if test is None else _test_records(test, reading, clients[0])
     books = ledger or source.with_name(source.name + ".ledger")
-    privacy = _privacy(recipe, client_epsilon, client_delta, clip, books)
+    privacy: ClientPrivacy | RecordPrivacy | None
+    if record is not None:
+        privacy = _record_privacy(recipe, *record, books)
+    else:
+        privacy = _privacy(recipe, client_epsilon, client_delta, clip, books)
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
@@ -201,6 +214,21 @@ def _privacy(
     else:
         found = Ledger.create(books, books.stem, Budget(epsilon, delta, UNIT))
     return ClientPrivacy(clip, noise, recipe.sums, found, delta)
+
+
+def _record_privacy(
+    recipe: "Recipe", epsilon: float, delta: float, norm: float, books: Path
+) -> "RecordPrivacy":
+    from dp import Budget, Ledger, Record
+    from secure_fl.errors import InputError
+    from secure_fl.federated_training import RecordPrivacy
+
+    if not recipe.secure:
+        raise InputError("private-ridge: needs --aggregate secure, the server must see sums alone")
+    if books.exists():
+        return RecordPrivacy(epsilon, delta, norm, Ledger.open(books))
+    found = Ledger.create(books, books.stem, Budget(epsilon, delta, Record(norm)))
+    return RecordPrivacy(epsilon, delta, norm, found)
 
 
 def _show(output: Output, out: Path, recipe: "Recipe", trained: "Trained", size: int) -> None:

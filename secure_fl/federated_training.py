@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from dp import Ledger, Record
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import (
@@ -41,6 +42,7 @@ from secure_fl.trainers import (
     krr,
     localnewton,
     oneshot,
+    private_ridge,
 )
 
 Method = Literal[
@@ -54,14 +56,15 @@ Method = Literal[
     "localnewton",
     "fednewton",
     "fednewton-head",
+    "private-ridge",
 ]
 METHODS: tuple[Method, ...] = get_args(Method)
 SolverName = Literal["exact", "cg", "diagonal", "low-rank", "lbfgs"]
 SOLVERS: tuple[SolverName, ...] = get_args(SolverName)
 
-SQUARED: frozenset[str] = frozenset({"dkrr", "krr", "fednewton"})
+SQUARED: frozenset[str] = frozenset({"dkrr", "krr", "fednewton", "private-ridge"})
 """Methods of the squared loss; the others minimise the softmax loss."""
-AT_ONCE: frozenset[str] = frozenset({"oneshot", "dkrr", "krr"})
+AT_ONCE: frozenset[str] = frozenset({"oneshot", "dkrr", "krr", "private-ridge"})
 """Methods of one sum."""
 
 States = Iterator[Any]
@@ -141,6 +144,29 @@ class Recipe:
         return self.rounds
 
 
+@dataclass(frozen=True)
+class RecordPrivacy:
+    """What the method private-ridge promises; see `secure_fl.trainers.private_ridge`.
+
+    Attributes:
+        epsilon: > 0, per record replaced, its label included.
+        delta: in (0, 1).
+        norm: public L2 norm that records are clipped to, > 0, after scaling and random features.
+        ledger: the books.
+    """
+
+    epsilon: float
+    delta: float
+    norm: float
+    ledger: Ledger
+
+    def text(self) -> str:
+        """What the books say, in one line with the unit."""
+        unit = Record(self.norm)
+        total = self.ledger.get_epsilon(self.delta, unit)
+        return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What a run leaves.
@@ -166,7 +192,7 @@ def train_linear_model(
     *,
     scale: float = 1.0,
     test: Dataset | None = None,
-    privacy: ClientPrivacy | None = None,
+    privacy: ClientPrivacy | RecordPrivacy | None = None,
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
@@ -178,7 +204,8 @@ def train_linear_model(
         recipe: what to run.
         scale: constant factor on all features.
         test: records that the accuracy is measured on after every round, if any.
-        privacy: client-level noise, planned for `recipe.sums` sums.
+        privacy: client-level noise, planned for `recipe.sums` sums; for private-ridge, which
+            needs it, record-level noise.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
@@ -187,10 +214,19 @@ def train_linear_model(
         InputError: settings that do not fit the clients.
         QuorumError: fewer clients survived a round than the threshold.
     """
+    if (recipe.method == "private-ridge") != isinstance(privacy, RecordPrivacy):
+        raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
     names, width = clients[0].classes, clients[0].n_features
     random = _random_features(recipe, width)
-    members = [Client(c.name, mapped(_scaled(c.X, scale), random), c.y) for c in clients]
-    probe = None if test is None else (mapped(_scaled(test.X, scale), random), test.y)
+    # A constant would spend part of the clipped norm on what every record has.
+    bare = recipe.method == "private-ridge" and random is None
+
+    def ready(X: Any) -> Any:
+        scaled = X.astype(np.float64) * scale
+        return scaled if bare else mapped(scaled, random)
+
+    members = [Client(client.name, ready(client.X), client.y) for client in clients]
+    probe = None if test is None else (ready(test.X), test.y)
     objective = _objective(recipe, len(names))
     figures: dict[str, float] = {}
 
@@ -199,10 +235,14 @@ def train_linear_model(
         figures.update(_figures(objective, state, probe))
         return figures
 
-    with _federation(members, recipe, privacy) as fed:
+    noise = privacy if isinstance(privacy, ClientPrivacy) else None
+    with _federation(members, recipe, noise) as fed:
         start: Any = None if checkpoint is None else fed.resume(checkpoint)
         state: Any = start
-        states = _states(fed, objective, members[0].features.shape[1], recipe, start)
+        if isinstance(privacy, RecordPrivacy):
+            states = _record_private(fed, recipe, members[0], len(names), privacy, start)
+        else:
+            states = _states(fed, objective, members[0].features.shape[1], recipe, start)
         driven = fed.rounds(
             states, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
         )
@@ -210,17 +250,14 @@ def train_linear_model(
             state = each
         measure(state)
         totals = {name: fed.meter.total(name) for name in fed.names}
-        spent = None if privacy is None else fed.privacy_statement()
+        spent = None if noise is None else fed.privacy_statement()
+    if isinstance(privacy, RecordPrivacy):
+        spent = privacy.text()
+    weights = np.pad(state.weights, ((0, 1), (0, 0))) if bare else state.weights
     origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
-    model = LinearModel(
-        state.weights, names, width, clients[0].features, float(scale), random, origin
-    )
+    model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
     traffic = {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
     return Trained(model, state.round, dict(figures), traffic, spent)
-
-
-def _scaled(X: Any, scale: float) -> Any:
-    return X.astype(np.float64) * scale
 
 
 def _random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
@@ -302,6 +339,29 @@ def _states(
         solver=lbfgs or _client_solver(recipe),
         safeguard=recipe.safeguard,
         memory=0 if lbfgs else recipe.memory,
+    )
+
+
+def _record_private(
+    fed: Federation,
+    recipe: Recipe,
+    like: Client,
+    outputs: int,
+    privacy: RecordPrivacy,
+    start: Any,
+) -> States:
+    if not recipe.secure:
+        raise InputError("private-ridge: needs masked sums (--aggregate secure)")
+    if start is not None:
+        return iter(())
+    return private_ridge(
+        fed,
+        features=like.features.shape[1],
+        outputs=outputs,
+        norm=privacy.norm,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        ledger=privacy.ledger,
     )
 
 

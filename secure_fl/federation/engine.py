@@ -202,7 +202,7 @@ class Engine:
             step=name,
             request=b"" if self._options.privacy is None else digest(wire.encode(request)),
             lost=self._options.drop_outs.draw(names, self.round, call.number, rng),
-            threshold=self._needed(len(names)),
+            threshold=self.needed(len(names)),
             expected=self._expected if over is None else float(len(names)),
             weighted=weighted,
         )
@@ -261,7 +261,8 @@ class Engine:
             )
         return tuple(name for name in self.participants if name in wanted)
 
-    def _needed(self, n: int) -> int:
+    def needed(self, n: int) -> int:
+        """Clients that must be left in a sum of n that are asked."""
         if self._options.threshold is not None:
             return self._options.threshold
         return 1 if self._options.aggregation is None else default_threshold(n)

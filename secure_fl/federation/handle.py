@@ -103,6 +103,11 @@ class Federation:
         return self._engine.participants
 
     @property
+    def threshold(self) -> int:
+        """Clients that must be left in a sum over all of this round's participants."""
+        return self._engine.needed(len(self.participants))
+
+    @property
     def meter(self) -> Meter:
         """What crossed between clients and server."""
         return self._engine.meter

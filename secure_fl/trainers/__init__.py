@@ -11,6 +11,7 @@ from secure_fl.trainers.krr import krr
 from secure_fl.trainers.lbfgs import LBFGS
 from secure_fl.trainers.localnewton import localnewton
 from secure_fl.trainers.oneshot import oneshot
+from secure_fl.trainers.private_ridge import PrivateRidgeState, private_ridge
 from secure_fl.trainers.server import Adam, Averaging, Momentum, ServerOptimizer
 from secure_fl.trainers.solvers import ConjugateGradient, Diagonal, Exact, LowRank, Solver
 
@@ -26,6 +27,7 @@ __all__ = [
     "LowRank",
     "Momentum",
     "NewtonState",
+    "PrivateRidgeState",
     "ServerOptimizer",
     "Solver",
     "dkrr",
@@ -36,4 +38,5 @@ __all__ = [
     "krr",
     "localnewton",
     "oneshot",
+    "private_ridge",
 ]

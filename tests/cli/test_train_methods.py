@@ -85,6 +85,22 @@ def test_client_level_noise_is_stated_with_its_unit_and_paid_once(work, tmp_path
     assert not (tmp_path / "again").exists()
 
 
+def test_a_head_that_hides_every_record_says_so_and_is_paid_once(work, tmp_path):
+    promise = ("--epsilon", 20, "--delta", 1e-5, "--unit", "record", "--norm", 4)
+    options = ("--method", "private-ridge", "--aggregate", "secure", *promise)
+    options = (*options, "--ledger", tmp_path / "books")
+    found = trained(work, tmp_path / "run", *options)
+    assert "per record (one row of L2 norm at most 4 replaced)" in found["privacy"]
+    out, _ = securefl("predict", tmp_path / "run", work / "digits" / "test.npz", "--json")
+    assert json.loads(out)["accuracy"] > 0.6
+    _, err = securefl("train", work / "clients", "--out", tmp_path / "again", *options, check=1)
+    assert "budget" in err.strip().splitlines()[-1]
+    plain = ("train", work / "clients", "--out", tmp_path / "no", "--method", "private-ridge")
+    assert "--aggregate secure" in refused(*plain, *promise)
+    _, err = securefl(*plain, "--epsilon", 1, check=2)
+    assert "--norm" in err
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp import Ledger
 from fhe import errors as fhe_errors
 from secure_fl.data import Dataset, dirichlet
 from secure_fl.errors import FormatError, InputError
-from secure_fl.federated_training import METHODS, Recipe, train_linear_model
+from secure_fl.federated_training import METHODS, Recipe, RecordPrivacy, train_linear_model
 from secure_fl.federation import Federation
 from secure_fl.linear_model import LinearModel
 from secure_fl.samples import digits_split
@@ -23,7 +24,10 @@ def digits():
     return tuple(train.select(part, f"c{i}") for i, part in enumerate(parts)), test
 
 
-@pytest.mark.parametrize("method", METHODS)
+FREE = [method for method in METHODS if method != "private-ridge"]
+
+
+@pytest.mark.parametrize("method", FREE)
 def test_every_method_learns_the_digits(digits, method):
     clients, test = digits
     recipe = Recipe(method, rounds=20, ridge=1e-3, learning_rate=0.3, damping=1e-3)
@@ -33,7 +37,7 @@ def test_every_method_learns_the_digits(digits, method):
     assert set(trained.traffic) == {client.name for client in clients}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FREE)
 @pytest.mark.parametrize("participants", [None, 3])
 def test_the_sums_that_a_recipe_plans_are_those_it_asks_for(
     digits, method, participants, monkeypatch
@@ -113,6 +117,26 @@ def test_sparse_clients_train_the_dense_model(digits, solver):
 
 def replace_features(client: Dataset, X: Any) -> Dataset:
     return Dataset(X, client.y, client.classes, client.name)
+
+
+def test_private_ridge_states_its_unit_and_is_bound_to_masked_sums(digits, tmp_path):
+    clients, test = digits
+    ledger = Ledger.create(tmp_path / "books", "digits")
+    promise = RecordPrivacy(20.0, 1e-5, 4.0, ledger)
+    recipe = Recipe("private-ridge", secure=True)
+    trained = train_linear_model(clients, recipe, test=test, privacy=promise)
+    assert trained.privacy is not None
+    assert "record" in trained.privacy
+    assert "replaced" in trained.privacy
+    assert trained.figures["accuracy"] > 0.6
+    np.testing.assert_array_equal(trained.model.weights[-1], 0.0)  # no constant was learnt
+    assert np.mean(trained.model.predict(test.X) == test.y) == trained.figures["accuracy"]
+    with pytest.raises(InputError, match="masked"):
+        train_linear_model(clients, replace(recipe, secure=False), privacy=promise)
+    for method, privacy in (("private-ridge", None), ("dkrr", promise)):
+        with pytest.raises(InputError, match="private-ridge"):
+            train_linear_model(clients, Recipe(method, secure=True), privacy=privacy)
+    assert len(ledger.events) == 1
 
 
 @pytest.mark.parametrize(
