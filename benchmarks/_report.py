@@ -143,6 +143,7 @@ def _drawings(result: Result) -> list[str]:
     makers = {
         "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
+        "partitions": _clients_of_partitions,
         "privacy_utility": _accuracy_against_epsilon,
     }
     maker = makers.get(result.benchmark)
@@ -155,6 +156,20 @@ def _folded_plane(_: Result) -> list[str]:
     drawn = [
         figures.shown(draw, f"folding{i}", f"Machine {i} folds the plane. Drawn here.", height=5.0)
         for i, draw in enumerate(panels(0))
+    ]
+    return ['<div class="beside">', *drawn, "</div>"]
+
+
+def _clients_of_partitions(_: Result) -> list[str]:
+    import numpy as np
+
+    from benchmarks._data import digits
+    from benchmarks.partitions import panels
+
+    data = digits(np.random.default_rng(0))
+    drawn = [
+        figures.shown(draw, f"partition{i}", f"Records by client and class: {way}. Drawn here.")
+        for i, (way, draw) in enumerate(panels(data.y_train, data.classes))
     ]
     return ['<div class="beside">', *drawn, "</div>"]
 

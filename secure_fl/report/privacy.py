@@ -2,8 +2,10 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -140,30 +142,14 @@ def load_statement(path: Path) -> dp.Statement:
         raise InputError(f"{path}: members {wrong} are missing or unknown; train again")
     if content["guarantee"] is False:
         content["epsilon"] = content["delta"] = math.inf
+    kinds = get_type_hints(dp.Statement)
     try:
-        return dp.Statement(
-            guarantee=_flag(content["guarantee"]),
-            epsilon=_number(content["epsilon"]),
-            delta=_number(content["delta"]),
-            unit=_text(content["unit"]),
-            mechanism=_text(content["mechanism"]),
-            noise_scale=_number(content["noise_scale"]),
-            sensitivity_steps=_number(content["sensitivity_steps"]),
-            grid=_number(content["grid"]),
-            smoothing=_text(content["smoothing"]),
-            batches=_count(content["batches"]),
-            rows=_count(content["rows"]),
-            columns=_count(content["columns"]),
-            version=_text(content["version"]),
-            bounds=_pair(content["bounds"]),
-            passes=tuple(_count(each) for each in _list(content["passes"])),
-            record_level=tuple(_record_level(each) for each in _list(content["record_level"])),
-            assumptions=tuple(_text(each) for each in _list(content["assumptions"])),
-            not_protected=tuple(_text(each) for each in _list(content["not_protected"])),
-            ledger_digest=_optional_text(content["ledger_digest"]),
-        )
+        found = dp.Statement(**{name: _read_as(kinds[name], content[name]) for name in fields})
+        if not (found.epsilon >= 0 and found.delta >= 0):
+            raise ValueError(f"epsilon {found.epsilon}, delta {found.delta} is below 0")
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{path}: not a privacy statement ({error}); train again") from error
+    return found
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -178,6 +164,19 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
+def _read_as(kind: Any, value: Any) -> Any:
+    """A JSON value as a field of that type has it; TypeError where it is of another kind."""
+    if kind in _READERS:
+        return _READERS[kind](value)
+    if get_origin(kind) is UnionType:
+        return None if value is None else _read_as(get_args(kind)[0], value)
+    parts = get_args(kind)
+    items = _list(value)
+    if parts[-1] is Ellipsis:
+        return tuple(_read_as(parts[0], item) for item in items)
+    return tuple(_read_as(part, item) for part, item in zip(parts, items, strict=True))
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{value!r} is not true or false")
@@ -185,8 +184,8 @@ def _flag(value: Any) -> bool:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise TypeError(f"{value!r} is not a number of at least 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise TypeError(f"{value!r} is not a number")
     return float(value)
 
 
@@ -202,26 +201,21 @@ def _text(value: Any) -> str:
     return value
 
 
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r} is not a list")
     return value
 
 
-def _pair(value: Any) -> tuple[float, float]:
-    low, high = _list(value)
-    for each in (low, high):
-        if isinstance(each, bool) or not isinstance(each, int | float) or not math.isfinite(each):
-            raise TypeError(f"{each!r} is not a finite number")
-    return float(low), float(high)
-
-
 def _record_level(value: Any) -> RecordLevel:
-    epsilon = None if value["epsilon"] is None else _number(value["epsilon"])
-    return RecordLevel(
-        epsilon, _number(value["delta"]), _text(value["rule"]), _text(value["meaning"])
-    )
+    kinds = get_type_hints(RecordLevel)
+    return RecordLevel(**{name: _read_as(kinds[name], value[name]) for name in kinds})
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    bool: _flag,
+    float: _number,
+    int: _count,
+    str: _text,
+    RecordLevel: _record_level,
+}

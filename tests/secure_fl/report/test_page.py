@@ -205,7 +205,9 @@ def test_rounds_of_a_trainer_are_summed(clear_run, tmp_path):
     ("change", "words"),
     [
         ({"epsilon": "4"}, "not a number"),
-        ({"epsilon": -1}, "not a number"),
+        ({"epsilon": -1}, "below 0"),
+        ({"bounds": [0]}, "not a privacy statement"),
+        ({"delta": None}, "not a number"),
         ({"unit": "element\n"}, "not a line of text"),
         ({"guarantee": 1}, "not true or false"),
         ({"passes": 3}, "not a list"),
