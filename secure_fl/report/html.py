@@ -132,7 +132,7 @@ def table(
     """A table that scrolls on its own when it is wider than the screen.
 
     Args:
-        caption: above it.
+        caption: above it; none where it is empty.
         columns: names.
         rows: one cell a column; a column of numbers, printed ones too, is aligned to the
             right.
@@ -150,8 +150,9 @@ def table(
             shade = "" if shades is None else _shade(shades[r][i])
             cells.append(f'<td class="{side}"{shade}>{escape(shown(cell))}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
+    title = f'<p class="caption">{escape(caption)}</p>' if caption else ""
     return (
-        f'<p class="caption">{escape(caption)}</p><div class="scroll">'
+        f'{title}<div class="scroll">'
         f'<table aria-label="{escape(caption)}">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
