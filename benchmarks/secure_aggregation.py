@@ -27,6 +27,7 @@ from benchmarks._harness import Run, benchmark
 from secure_fl.federation.secagg import (
     FixedPoint,
     Identity,
+    Member,
     Parameters,
     ProtocolClient,
     ProtocolServer,
@@ -88,9 +89,9 @@ def ours(vectors: Vectors, n_lost: int, degree: int, threshold: int, bits: int) 
     with cost.serve():
         server = ProtocolServer(parameters)
     with cost.client():
-        clients = {
-            name: ProtocolClient(name, identities[name], directory, parameters) for name in names
-        }
+        # A first sum of a session: every signature is checked and every secret agreed.
+        members = [Member(n, identities[n], directory, parameters.session) for n in names]
+        clients = {each.name: ProtocolClient(each, parameters) for each in members}
 
     def step(asked: Sequence[str], answer: Callable[[str], bytes]) -> None:
         for name in asked:

@@ -10,8 +10,9 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
-    from secure_fl.federated_training import Recipe, RecordPrivacy, Trained
+    from secure_fl.federated_training import RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
+    from secure_fl.recipe import Recipe
 
 # Repeated here because importing the trainers takes a second; a test compares.
 METHODS = (
@@ -137,8 +138,9 @@ def train_rounds(
     from secure_fl._files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.federated_training import Recipe, train_linear_model
+    from secure_fl.federated_training import train_linear_model
     from secure_fl.linear_model import FILE
+    from secure_fl.recipe import Recipe
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:

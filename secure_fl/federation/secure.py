@@ -9,7 +9,7 @@ from attrs import frozen
 from secure_fl.federation.participation import Stage
 from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.federation.secagg.keys import Entropy, Identity
+from secure_fl.federation.secagg.keys import Entropy, Identity, Member
 from secure_fl.federation.secagg.local import LocalRun, Observer, SecureTotal
 from secure_fl.federation.secagg.parameters import (
     Parameters,
@@ -24,8 +24,8 @@ class SecureAggregation:
 
     Attributes:
         clip: largest magnitude of one entry of an update, in its own units. The default leaves
-            2^-26 or finer between neighbouring values of a thousand clients at 64 bits, so that
-            it needs no tuning; at 32 bits choose it close to the largest entry.
+            2^-32 between neighbouring values of up to 2,047 clients at 64 bits, so that it needs
+            no tuning; at 32 bits choose it close to the largest entry.
         bits: of the modulus: 64, or 32 for half the traffic.
         outside: a value beyond the clip is moved to it and counted ("clip") or raises ("error").
         degree: neighbours that a client shares masks and secrets with; all others by default.
@@ -63,8 +63,12 @@ class SecureSum:
         self._options = options
         self.session = session
         self._entropy = entropy
-        self._identities = {name: Identity(entropy) for name in names}
-        self._directory = {name: each.public for name, each in self._identities.items()}
+        identities = {name: Identity(entropy) for name in names}
+        directory = {name: each.public for name, each in identities.items()}
+        self._members = {
+            name: Member(name, each, directory, session, entropy)
+            for name, each in identities.items()
+        }
 
     def parameters(
         self, names: tuple[str, ...], round_number: int, call: int, threshold: int
@@ -94,9 +98,7 @@ class SecureSum:
             QuorumError: fewer clients left than the threshold; nothing is revealed.
         """
         clients = {
-            name: ProtocolClient(
-                name, self._identities[name], self._directory, parameters, self._entropy
-            )
+            name: ProtocolClient(self._members[name], parameters, self._entropy)
             for name in parameters.names
         }
         server = ProtocolServer(parameters)

@@ -22,6 +22,8 @@ SUFFICIENT = 1e-4
 OVERSHOOT = 0.5
 """Slope upwards at a trial, as a share of the slope downwards at the start, up to which the trial
 stands; beyond it a shorter one is worth its sum."""
+LONGEST = 100.0
+"""Cap on a quadratic's step: noise in the sums can hide its curvature."""
 TRIALS = 12
 """Each trial is at most half as long as the one before."""
 ROUNDING = 1e-14
@@ -128,7 +130,7 @@ def _best_of_quadratic(
     bend = -float(np.vdot(change, direction))
     if not bend > 0:
         return Move(weights - first * direction, trial, first, contraction)
-    best = slope / bend
+    best = min(slope / bend, LONGEST)
     point = Point(here.value - best * slope + 0.5 * best**2 * bend, here.gradient + best * change)
     return Move(weights - best * direction, point, best, contraction)
 

@@ -29,10 +29,10 @@ def trained(work, out, *options):
 
 
 def test_the_command_knows_the_librarys_methods_and_solvers():
-    from secure_fl import federated_training
+    from secure_fl import recipe
 
-    assert ("kahm", *federated_training.METHODS) == METHODS
-    assert SOLVERS == federated_training.SOLVERS
+    assert ("kahm", *recipe.METHODS) == METHODS
+    assert SOLVERS == recipe.SOLVERS
 
 
 def test_a_model_by_masked_sums_predicts_what_the_plain_one_predicts(work, tmp_path):

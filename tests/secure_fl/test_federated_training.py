@@ -10,9 +10,10 @@ from dp import Ledger
 from fhe import errors as fhe_errors
 from secure_fl.data import Dataset, dirichlet
 from secure_fl.errors import FormatError, InputError
-from secure_fl.federated_training import METHODS, Recipe, RecordPrivacy, train_linear_model
+from secure_fl.federated_training import RecordPrivacy, train_linear_model
 from secure_fl.federation import Federation
 from secure_fl.linear_model import LinearModel
+from secure_fl.recipe import METHODS, Recipe
 from secure_fl.samples import digits_split
 
 

@@ -3,7 +3,7 @@
 from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.encoding import FixedPoint
 from secure_fl.federation.secagg.errors import ProtocolError
-from secure_fl.federation.secagg.keys import Directory, Identity
+from secure_fl.federation.secagg.keys import Directory, Identity, Member
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.secagg.server import ProtocolServer
 
@@ -11,6 +11,7 @@ __all__ = [
     "Directory",
     "FixedPoint",
     "Identity",
+    "Member",
     "Parameters",
     "ProtocolClient",
     "ProtocolError",

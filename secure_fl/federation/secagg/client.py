@@ -1,10 +1,11 @@
 """A client's side of one secure sum (Bonawitz et al. 2017, figure 4; Bell et al. 2020 for rings).
 
 Five messages out, four in, each method once and in order; after any error the client is silent for
-the rest of the sum. What it never does: reveal anything before enough neighbours signed the same
+the rest of the sum. What it never does: reveal anything before enough neighbours confirmed the same
 list of survivors, reveal both kinds of share for one client, or answer twice.
 """
 
+import hmac
 import os
 from collections.abc import Mapping
 
@@ -16,62 +17,58 @@ from secure_fl.federation.secagg.errors import ProtocolError
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.keys import (
     KEY,
+    OVERHEAD,
     SIGNATURE,
-    Directory,
     Entropy,
-    Identity,
     KeyPair,
+    Member,
+    PairKeys,
+    authenticate,
     derive,
     digest,
     names_digest,
     seal,
     unseal,
-    verify,
 )
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import Parameters
 
-SEALED = 2 * shares.SECRET + 16
+SEALED = 2 * shares.SECRET + OVERHEAD
 """Bytes of two shares for one neighbour, encrypted and authenticated."""
+CONFIRMATION = 32
+"""Bytes of a confirmation."""
 
 
 class ProtocolClient:
     """One client in one sum.
 
     Args:
-        name: of the client.
-        identity: its signature key.
-        directory: every client's public signature key, known before and not from the server.
-        parameters: of the sum.
+        member: the client in its session.
+        parameters: of the sum, of that session.
         entropy: where secrets come from; the operating system in production.
 
     Raises:
-        ProtocolError: it was not asked to take part.
+        ProtocolError: it was not asked to take part, or took part in this sum already.
     """
 
     def __init__(
-        self,
-        name: str,
-        identity: Identity,
-        directory: Directory,
-        parameters: Parameters,
-        entropy: Entropy = os.urandom,
+        self, member: Member, parameters: Parameters, entropy: Entropy = os.urandom
     ) -> None:
-        if name not in parameters.names:
-            raise ProtocolError(f'client "{name}": was not asked to take part in this sum')
-        self.name = name
-        self._identity = identity
-        self._directory = directory
+        self.name = member.name
+        if self.name not in parameters.names or member.session != parameters.session:
+            raise ProtocolError(f'client "{self.name}": was not asked to take part in this sum')
+        member.enter(parameters.context)
+        self._member = member
         self._p = parameters
         self._context = parameters.context
         self._step = 0
         self._self_seed = entropy(shares.SECRET)
         self._mask_seed = entropy(shares.SECRET)
         self._mask_key = KeyPair.from_seed(self._mask_seed, self._context)
-        self._share_key = KeyPair.from_seed(entropy(shares.SECRET), self._context)
         self._holders: dict[str, int] = {}
-        self._public: dict[str, tuple[bytes, bytes]] = {}
-        self._agreed: dict[str, bytes] = {}
+        self._near: tuple[str, ...] = ()
+        self._mask_keys: dict[str, bytes] = {}
+        self._pairs: dict[str, PairKeys] = {}
         self._own_share = b""
         self._held: dict[str, tuple[bytes, bytes] | None] = {}
         self._survivors: tuple[str, ...] = ()
@@ -79,18 +76,19 @@ class ProtocolClient:
     # ------------------------------------------------------------------------------- messages
 
     def advertise(self) -> bytes:
-        """Step 1: its two public keys of this sum, signed."""
+        """Step 1: its signed key of this session, and a fresh one for the masks of this sum."""
         self._enter(1)
-        own = self._share_key.public, self._mask_key.public
         fields = {
-            "share_key": m.blob(own[0]),
-            "mask_key": m.blob(own[1]),
-            "signature": m.blob(self._identity.sign(*self._advertised(self.name, *own))),
+            "session_key": m.blob(self._member.public),
+            "signature": m.blob(self._member.signature),
+            "mask_key": m.blob(self._mask_key.public),
         }
         return self._leave(1, m.pack(m.ADVERTISE, self._context, fields))
 
     def share(self, message: bytes) -> bytes:
         """Step 2: for every neighbour a share of both secrets, sealed for it alone.
+
+        The seal is also what vouches for the mask keys: it opens only for who was told the same.
 
         Args:
             message: the advertisements.
@@ -104,14 +102,15 @@ class ProtocolClient:
         names = self._members(found.names("names"))
         graph = Graph(names, self._p.degree, self._context)
         self._holders = graph.holders(self.name)
-        near = graph.neighbours(self.name)
-        share_keys = found.byte_rows("share_keys", len(near), KEY)
+        self._near = near = graph.neighbours(self.name)
+        session_keys = found.byte_rows("session_keys", len(near), KEY)
         mask_keys = found.byte_rows("mask_keys", len(near), KEY)
         signatures = found.byte_rows("signatures", len(near), SIGNATURE)
-        for other, *keys, signature in zip(near, share_keys, mask_keys, signatures, strict=True):
-            verify(self._directory, other, signature, *self._advertised(other, *keys))
-            self._public[other] = keys[0], keys[1]
-        if len({*share_keys, *mask_keys}) != 2 * len(near):
+        for other, key, signature in zip(near, session_keys, signatures, strict=True):
+            secret = self._member.secret_with(other, key, signature)
+            self._pairs[other] = PairKeys.of_sum(secret, self._context, self.name, other)
+        self._mask_keys = dict(zip(near, mask_keys, strict=True))
+        if len({*session_keys, *mask_keys}) != 2 * len(near):
             raise ProtocolError(f"{self._server}: two clients advertise one key")
         if len(self._holders) < self._p.share_threshold:
             raise self._too_few(len(self._holders), "neighbours")
@@ -132,14 +131,15 @@ class ProtocolClient:
         self._enter(3)
         found = self._read(m.SHARED, message)
         senders = found.names("names")
-        if not set(senders) <= set(self._public):
+        if not set(senders) <= set(self._near):
             raise ProtocolError(f"{self._server}: shares of a client that is no neighbour")
         for other, sealed in zip(
             senders, found.byte_rows("shares", len(senders), SEALED), strict=True
         ):
             self._held[other] = self._opened(other, sealed)
-        if len(senders) + 1 < self._p.share_threshold:
-            raise self._too_few(len(senders) + 1, "neighbours")
+        good = 1 + sum(pair is not None for pair in self._held.values())
+        if good < self._p.share_threshold:
+            raise self._too_few(good, "neighbours with good shares")
         masked = vector.copy()
         plus, minus = self._pair_keys()
         add_masks(masked, [self_mask_key(self._self_seed, self._context, self.name), *plus], minus)
@@ -147,7 +147,7 @@ class ProtocolClient:
         return self._leave(3, m.pack(m.MASK, self._context, fields))
 
     def confirm(self, message: bytes) -> bytes:
-        """Step 4: its signature on the list of survivors.
+        """Step 4: for every neighbour a confirmation of the list of survivors.
 
         Raises:
             ProtocolError: a list that cannot be.
@@ -155,14 +155,16 @@ class ProtocolClient:
         """
         self._enter(4)
         survivors = self._members(self._read(m.MASKED, message).names("names"))
-        if not set(survivors) & set(self._public) <= set(self._held):
+        if not set(survivors) & set(self._near) <= set(self._held):
             raise ProtocolError(f"{self._server}: a survivor never sent its shares")
         near = len(set(survivors) & set(self._holders))
         if near < self._p.share_threshold:
             raise self._too_few(near, "surviving neighbours")
         self._survivors = survivors
-        signature = self._identity.sign(*self._confirmed(survivors))
-        return self._leave(4, m.pack(m.CONFIRM, self._context, {"signature": m.blob(signature)}))
+        said = self._confirmed()
+        rows = [authenticate(self._pairs[other].confirm_out, *said) for other in self._near]
+        fields = {"confirmations": m.blobs(rows, CONFIRMATION)}
+        return self._leave(4, m.pack(m.CONFIRM, self._context, fields))
 
     def unmask(self, message: bytes) -> bytes:
         """Step 5: a share of every survivor's self mask, and of every lost client's pair key.
@@ -170,19 +172,21 @@ class ProtocolClient:
         Which kind a client gets follows from the signed list alone, so it cannot get both.
 
         Raises:
-            ProtocolError: a signature on another list.
+            ProtocolError: a confirmation of another list.
             QuorumError: fewer confirmations among the neighbours than the threshold.
         """
         self._enter(5)
         found = self._read(m.CONFIRMED, message)
-        signers = found.names("names")
-        rows = found.byte_rows("signatures", len(signers), SIGNATURE)
-        if not set(signers) <= set(self._holders) & set(self._survivors):
+        others = found.names("names")
+        rows = found.byte_rows("confirmations", len(others), CONFIRMATION)
+        if not set(others) <= set(self._near) & set(self._survivors):
             raise ProtocolError(f"{self._server}: a confirmation of who is no surviving neighbour")
-        for signer, signature in zip(signers, rows, strict=True):
-            verify(self._directory, signer, signature, *self._confirmed(self._survivors))
-        if len({*signers, self.name}) < self._p.share_threshold:
-            raise self._too_few(len({*signers, self.name}), "confirmations")
+        for other, row in zip(others, rows, strict=True):
+            expected = authenticate(self._pairs[other].confirm_in, *self._confirmed())
+            if not hmac.compare_digest(row, expected):
+                raise ProtocolError(f'client "{other}": confirmed another list of survivors')
+        if len(others) + 1 < self._p.share_threshold:
+            raise self._too_few(len(others) + 1, "confirmations")
         opened: dict[bool, dict[str, bytes]] = {True: {self.name: self._own_share}, False: {}}
         for other, pair in self._held.items():
             if pair is not None:
@@ -233,11 +237,8 @@ class ProtocolClient:
             f" threshold is {needed}; it reveals nothing"
         )
 
-    def _advertised(self, name: str, share_key: bytes, mask_key: bytes) -> tuple[bytes, ...]:
-        return b"advertise", self._context, name.encode(), share_key, mask_key
-
-    def _confirmed(self, survivors: tuple[str, ...]) -> tuple[bytes, ...]:
-        return b"survivors", self._context, names_digest(survivors)
+    def _confirmed(self) -> tuple[bytes, bytes]:
+        return self._context, names_digest(self._survivors)
 
     def _sealed_shares(self, near: tuple[str, ...]) -> bytes:
         t, n = self._p.share_threshold, len(self._holders)
@@ -248,21 +249,17 @@ class ProtocolClient:
         for other in near:
             number = self._holders[other] - 1
             pair = of_mask[number] + of_self[number]
-            sealed.append(seal(self._seal_key(other, self.name, other), pair, self._context))
+            keys = self._context + self._mask_key.public + self._mask_keys[other]
+            sealed.append(seal(self._pairs[other].seal_out, pair, keys))
         fields = {
             "shares": m.blobs(sealed, SEALED),
             "commitment": m.blob(self_commitment(self._self_seed, self._context, self.name)),
         }
         return m.pack(m.SHARE, self._context, fields)
 
-    def _seal_key(self, other: str, sender: str, receiver: str) -> bytes:
-        if other not in self._agreed:
-            self._agreed[other] = self._share_key.agree(self._public[other][0])
-        ends = sender.encode(), receiver.encode()
-        return derive(self._agreed[other], self._context, b"share", *ends)
-
     def _opened(self, sender: str, sealed: bytes) -> tuple[bytes, bytes] | None:
-        plain = unseal(self._seal_key(sender, sender, self.name), sealed, self._context)
+        keys = self._context + self._mask_keys[sender] + self._mask_key.public
+        plain = unseal(self._pairs[sender].seal_in, sealed, keys)
         # Without this share the others still open the secret, where they are enough.
         return None if plain is None else (plain[: shares.SECRET], plain[shares.SECRET :])
 
@@ -271,7 +268,7 @@ class ProtocolClient:
         minus: list[bytes] = []
         for other in self._held:
             key = pair_mask_key(
-                self._mask_key, self._public[other][1], self._context, self.name, other
+                self._mask_key, self._mask_keys[other], self._context, self.name, other
             )
             (plus if self.name < other else minus).append(key)
         return plus, minus

@@ -14,6 +14,7 @@ from secure_fl.federation.errors import QuorumError
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg import shares
 from secure_fl.federation.secagg.client import (
+    CONFIRMATION,
     SEALED,
     pair_mask_key,
     self_commitment,
@@ -57,7 +58,7 @@ class ProtocolServer:
         self._sealed: dict[str, dict[str, bytes]] = {}
         self._commitments: dict[str, bytes] = {}
         self._total: Words | None = None
-        self._confirmations: dict[str, bytes] = {}
+        self._confirmations: dict[str, dict[str, bytes]] = {}
         self._opened: dict[bool, dict[str, dict[str, bytes]]] = {True: {}, False: {}}
 
     def receive(self, name: str, message: bytes) -> None:
@@ -114,7 +115,7 @@ class ProtocolServer:
     def _advert(self, name: str, message: bytes) -> None:
         found = self._read(m.ADVERTISE, name, message)
         self._adverts[name] = (
-            found.fixed("share_key", KEY),
+            found.fixed("session_key", KEY),
             found.fixed("mask_key", KEY),
             found.fixed("signature", SIGNATURE),
         )
@@ -143,7 +144,10 @@ class ProtocolServer:
 
     def _confirmation(self, name: str, message: bytes) -> None:
         found = self._read(m.CONFIRM, name, message)
-        self._confirmations[name] = found.fixed("signature", SIGNATURE)
+        assert self._graph is not None
+        near = self._graph.neighbours(name)
+        rows = found.byte_rows("confirmations", len(near), CONFIRMATION)
+        self._confirmations[name] = dict(zip(near, rows, strict=True))
 
     def _opening(self, name: str, message: bytes) -> None:
         found = self._read(m.UNMASK, name, message)
@@ -162,7 +166,7 @@ class ProtocolServer:
             near = [self._adverts[other] for other in self._graph.neighbours(name)]
             fields = {
                 "names": list(left),
-                "share_keys": m.blobs([each[0] for each in near], KEY),
+                "session_keys": m.blobs([each[0] for each in near], KEY),
                 "mask_keys": m.blobs([each[1] for each in near], KEY),
                 "signatures": m.blobs([each[2] for each in near], SIGNATURE),
             }
@@ -187,9 +191,9 @@ class ProtocolServer:
         assert self._graph is not None
         replies = {}
         for name in left:
-            signers = [o for o in self._graph.holders(name) if o in self._members]
-            rows = [self._confirmations[signer] for signer in signers]
-            fields = {"names": signers, "signatures": m.blobs(rows, SIGNATURE)}
+            others = [o for o in self._graph.neighbours(name) if o in self._members]
+            rows = [self._confirmations[other][name] for other in others]
+            fields = {"names": others, "confirmations": m.blobs(rows, CONFIRMATION)}
             replies[name] = m.pack(m.CONFIRMED, self._context, fields)
         return replies
 

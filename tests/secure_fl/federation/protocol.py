@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from secure_fl.federation import Stage
 from secure_fl.federation.secagg import (
     Identity,
+    Member,
     Parameters,
     ProtocolClient,
     ProtocolServer,
@@ -44,6 +45,7 @@ class Party:
     session: bytes = SESSION
     entropy: Callable[[int], bytes] = os.urandom
     identities: dict[str, Identity] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
     transcript: list[tuple[str, str, bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -63,12 +65,17 @@ class Party:
             name: rng.integers(0, 2**self.bits, self.length, dtype) for name in self.names
         }
         self.server = ProtocolServer(self.parameters)
+        for name in self.names:
+            self.members.setdefault(name, self.member(name))
         self.clients = {name: self.client(name) for name in self.names}
 
+    def member(self, name: str) -> Member:
+        """The client in a session that begins anew for it."""
+        identity = self.identities[name]
+        return Member(name, identity, self.directory, self.session, self.entropy)
+
     def client(self, name: str) -> ProtocolClient:
-        return ProtocolClient(
-            name, self.identities[name], self.directory, self.parameters, self.entropy
-        )
+        return ProtocolClient(self.members[name], self.parameters, self.entropy)
 
     def run(self, lost: Mapping[str, Stage] | None = None) -> SecureTotal:
         def observe(sender: str, receiver: str, message: bytes) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from secure_fl.federation import ProtocolError, QuorumError, wire
+from secure_fl.federation.secagg import Identity, Member, ProtocolClient
 from secure_fl.federation.secagg import messages as m
 from tests.secure_fl.federation.protocol import Party
 from tests.secure_fl.shared import one_line
@@ -26,21 +28,41 @@ def edited(kind: str, message: bytes, change: Callable[[dict[str, Any]], None]) 
 # -------------------------------------------------------------------------------- the server cheats
 
 
+def swapped(field: str, rows: slice) -> Callable[[dict[str, Any]], None]:
+    """Puts keys of the server in place of clients' keys."""
+
+    def change(fields: dict[str, Any]) -> None:
+        size = len(fields[field][rows])
+        own = [X25519PrivateKey.generate().public_key().public_bytes_raw() for _ in range(size)]
+        fields[field][rows] = m.blobs(own, 32)
+
+    return change
+
+
 def test_a_server_cannot_put_itself_between_two_clients():
-    """It replaces a key by its own; the signature of the key's owner is missing."""
+    """It replaces a session key by its own; the signature of the key's owner is missing."""
     party = Party(4)
     replies = party.advertise()
     name = party.names[0]
-    for field in ("share_keys", "mask_keys"):
-        own = np.frombuffer(bytes(range(32)), np.uint8)
+    with pytest.raises(ProtocolError, match="signature does not fit"):
+        party.clients[name].share(
+            edited(m.ADVERTISED, replies[name], swapped("session_keys", slice(1, 2)))
+        )
 
-        def swap(fields: dict[str, Any], field: str = field, own: Any = own) -> None:
-            fields[field][1] = own
 
-        with pytest.raises(ProtocolError, match="signature does not fit"):
-            party.clients[name].share(edited(m.ADVERTISED, replies[name], swap))
-        party.clients[name] = party.client(name)
-        party.clients[name].advertise()
+def test_a_server_that_swaps_mask_keys_gets_no_masked_vector():
+    """The neighbours' seals do not open for who was told other mask keys than they have."""
+    party = Party(4)
+    replies = party.advertise()
+    name = party.names[0]
+    replies[name] = edited(m.ADVERTISED, replies[name], swapped("mask_keys", slice(None)))
+    shared = party.share(replies)
+    with pytest.raises(QuorumError, match="1 neighbours with good shares"):
+        party.clients[name].mask(shared[name], party.vectors[name])
+    # The others notice too: what this client sealed names keys that are not theirs.
+    other = party.names[1]
+    party.clients[other].mask(shared[other], party.vectors[other])
+    assert party.clients[other]._held[name] is None
 
 
 def test_a_server_cannot_invent_clients():
@@ -93,19 +115,19 @@ def test_a_server_cannot_pass_on_confirmations_of_another_list():
     confirmed = told_different_lists(party)
     with pytest.raises(ProtocolError, match="no surviving neighbour"):
         party.clients[party.names[0]].unmask(confirmed[party.names[0]])
-    with pytest.raises(ProtocolError, match="signature does not fit"):
+    with pytest.raises(ProtocolError, match="confirmed another list of survivors"):
         party.clients[party.names[3]].unmask(confirmed[party.names[3]])
 
 
-@pytest.mark.parametrize(("place", "same_list"), [(0, slice(0, 2)), (3, slice(2, 4))])
+@pytest.mark.parametrize(("place", "same_list"), [(0, slice(0, 1)), (3, slice(2, 3))])
 def test_neither_of_two_lists_reaches_the_threshold(place: int, same_list: slice):
-    """The threshold is above half of the holders, and each of them signs once."""
+    """The threshold is above half of the holders, and each of them confirms one list."""
     party = Party(4)
     confirmed = told_different_lists(party)
 
     def keep(fields: dict[str, Any]) -> None:
         fields["names"] = fields["names"][same_list]
-        fields["signatures"] = fields["signatures"][same_list]
+        fields["confirmations"] = fields["confirmations"][same_list]
 
     name = party.names[place]
     with pytest.raises(QuorumError, match="2 confirmations are left"):
@@ -118,8 +140,8 @@ def test_without_enough_confirmations_of_its_list_a_client_opens_nothing():
     name = party.names[0]
 
     def thin(fields: dict[str, Any]) -> None:
-        fields["names"] = fields["names"][:3]
-        fields["signatures"] = fields["signatures"][:3]
+        fields["names"] = fields["names"][:2]
+        fields["confirmations"] = fields["confirmations"][:2]
 
     with pytest.raises(QuorumError, match="3 confirmations are left"):
         party.clients[name].unmask(edited(m.CONFIRMED, confirmed[name], thin))
@@ -185,20 +207,65 @@ def test_messages_of_another_round_are_not_used(change: dict[str, Any]):
             answer[step](replay[client.name])
 
 
-def test_a_replayed_advertisement_is_not_used_even_with_its_context_renewed():
-    """The signature covers the round, so that copying old keys into a new round fails."""
+def test_replayed_mask_keys_are_not_used_even_with_their_context_renewed():
+    """The same session one round later, with the mask keys of the round before passed on."""
     old = Party(3)
-    replies = old.advertise()
-    new = Party(3, identities=old.identities, round=1)
-    fresh = new.advertise()
+    replay = wire.decode(old.advertise()[old.names[0]], kind=m.ADVERTISED)
+    new = Party(3, identities=old.identities, members=old.members, round=1)
+    replies = new.advertise()
     name = new.names[0]
-    context = wire.decode(fresh[name], kind=m.ADVERTISED)["context"]
 
     def renew(fields: dict[str, Any]) -> None:
-        fields["context"] = context
+        fields["mask_keys"] = replay["mask_keys"]
+
+    replies[name] = edited(m.ADVERTISED, replies[name], renew)
+    shared = new.share(replies)
+    with pytest.raises(QuorumError, match="1 neighbours with good shares"):
+        new.clients[name].mask(shared[name], new.vectors[name])
+
+
+def test_a_confirmation_of_the_round_before_does_not_count():
+    old = Party(4)
+    said = old.confirm(old.mask(old.share(old.advertise())))
+    new = Party(4, identities=old.identities, members=old.members, round=1)
+    confirmed = new.confirm(new.mask(new.share(new.advertise())))
+    name = new.names[0]
+    replay = wire.decode(said[name], kind=m.CONFIRMED)["confirmations"]
+
+    def renew(fields: dict[str, Any]) -> None:
+        fields["confirmations"] = replay
+
+    with pytest.raises(ProtocolError, match="confirmed another list"):
+        new.clients[name].unmask(edited(m.CONFIRMED, confirmed[name], renew))
+
+
+def test_a_session_key_of_another_session_is_refused():
+    """Its signature covers the session; a peer's key of yesterday may have leaked since."""
+    old = Party(3, session=bytes(16))
+    replies = old.advertise()
+    new = Party(3, identities=old.identities)
+    fresh = new.advertise()
+    name = new.names[0]
+    replay = wire.decode(replies[name], kind=m.ADVERTISED)
+
+    def renew(fields: dict[str, Any]) -> None:
+        fields["session_keys"], fields["signatures"] = replay["session_keys"], replay["signatures"]
 
     with pytest.raises(ProtocolError, match="signature does not fit"):
-        new.clients[name].share(edited(m.ADVERTISED, replies[name], renew))
+        new.clients[name].share(edited(m.ADVERTISED, fresh[name], renew))
+
+
+def test_a_client_takes_part_in_a_sum_once():
+    """Started twice, confirmations of the first time would count in the second."""
+    party = Party(3)
+    with pytest.raises(ProtocolError, match="asked twice for one sum"):
+        party.client(party.names[0])
+
+
+def test_a_client_takes_no_part_in_a_sum_of_another_session():
+    party, other = Party(3), Party(3, session=bytes(16))
+    with pytest.raises(ProtocolError, match="was not asked"):
+        ProtocolClient(other.members[party.names[0]], party.parameters)
 
 
 def test_after_an_error_a_client_is_silent():
@@ -213,9 +280,9 @@ def test_after_an_error_a_client_is_silent():
 
 def test_a_client_that_was_not_asked_takes_no_part():
     party = Party(3)
-    party.identities["other"] = party.identities[party.names[0]]
+    stranger = Member("other", Identity(), party.directory, party.session)
     with pytest.raises(ProtocolError, match="was not asked"):
-        party.client("other")
+        ProtocolClient(stranger, party.parameters)
 
 
 # --------------------------------------------------------------------------------- a client cheats
@@ -334,11 +401,23 @@ def test_a_second_message_changes_nothing():
     assert party.unmask(confirmed) == party.plain(party.names)
 
 
-def test_a_key_of_small_order_is_refused():
+def test_a_session_key_of_small_order_is_refused():
     """X25519 of it is known to everybody; its owner's signature does not make it better."""
     party = Party(3)
-    cheat = party.clients[party.names[0]]
-    cheat._share_key = type(cheat._share_key)(cheat._share_key._private, bytes(32))
+    cheat = party.members[party.names[0]]
+    cheat.public = bytes(32)
+    identity = party.identities[party.names[0]]
+    cheat.signature = identity.sign(*cheat._signed(cheat.name, cheat.public))
     replies = party.advertise()
     with pytest.raises(ProtocolError, match="not one of X25519"):
         party.clients[party.names[1]].share(replies[party.names[1]])
+
+
+def test_a_mask_key_of_small_order_is_refused():
+    party = Party(3)
+    cheat = party.clients[party.names[0]]
+    cheat._mask_key = type(cheat._mask_key)(cheat._mask_key._private, bytes(32))
+    shared = party.share(party.advertise())
+    name = party.names[1]
+    with pytest.raises(ProtocolError, match="not one of X25519"):
+        party.clients[name].mask(shared[name], party.vectors[name])
