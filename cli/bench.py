@@ -1,9 +1,10 @@
-"""`securefl bench`: the measurements of `benchmarks/`, one command each."""
+"""`securefl bench`: the measurements of `benchmarks/`: run, keep, and put beside the papers."""
 
 import ast
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -27,10 +28,10 @@ def questions() -> dict[str, str]:
 
 
 class BenchmarkGroup(click.Group):
-    """`list`, and every benchmark under its own name."""
+    """`list`, `run`, `report`, and every benchmark under its own name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """`list` first, then the benchmarks."""
+        """The commands first, then the benchmarks."""
         return [*super().list_commands(ctx), *questions()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -40,21 +41,29 @@ class BenchmarkGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Without importing torch and the compiler for the help of each."""
+        own = [
+            (name, self.commands[name].get_short_help_str(limit=90))
+            for name in sorted(self.commands)
+        ]
         with formatter.section("Commands"):
-            formatter.write_dl([("list", "Say what each benchmark asks."), *questions().items()])
+            formatter.write_dl([*own, *questions().items()])
+
+
+def _module(name: str) -> Any:
+    if str(ROOT) not in sys.path[:1]:
+        sys.path.insert(0, str(ROOT))
+    return importlib.import_module(f"{PACKAGE}.{name}")
 
 
 def _load(name: str) -> click.Command:
-    if str(ROOT) not in sys.path[:1]:
-        sys.path.insert(0, str(ROOT))
-    command = importlib.import_module(f"{PACKAGE}.{name}").main
+    command = _module(name).main
     assert isinstance(command, click.Command)
     return command
 
 
 @click.group(cls=BenchmarkGroup)
 def bench() -> None:
-    """Run a benchmark: `securefl bench NAME [--quick] [--json]`."""
+    """Measure: `securefl bench NAME [--quick] [--json]`, or `bench run` to keep the results."""
 
 
 @bench.command(name="list")
@@ -65,3 +74,69 @@ def list_benchmarks(output: Output) -> None:
     width = max(map(len, found), default=0)
     lines = [f"{name.ljust(width)}  {question}" for name, question in found.items()]
     output.result({"benchmarks": found}, "\n".join(lines))
+
+
+@bench.command()
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every benchmark, one after the other.")
+@click.option("--quick", is_flag=True, help="The short run, under a minute each.")
+@click.option(
+    "--out",
+    default=Path("results"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the results, one NAME.json each; an older one is replaced.",
+)
+@output_options
+def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, out: Path) -> None:
+    """Run the benchmarks NAMES, each in a process of its own, and keep their results as JSON."""
+    known = questions()
+    wanted = list(known) if everything else list(names)
+    if not wanted:
+        raise click.UsageError("name a benchmark (securefl bench list), or give --all")
+    for name in wanted:
+        if name not in known:
+            raise click.UsageError(f"no benchmark {name!r}; securefl bench list shows them")
+    results = _module("_results")
+    saved: dict[str, Any] = {}
+    failed: dict[str, int] = {}
+    for name in wanted:
+        output.note(f"{name} ...")
+        code, content = results.measure(name, quick=quick, quiet=output.quiet)
+        if content is None:
+            failed[name] = code
+            continue
+        path = results.save(out, content)
+        saved[name] = {"file": str(path), "seconds": content["seconds"]}
+    lines = [f"{each['file']}: {each['seconds']:.0f} s" for each in saved.values()]
+    lines += [f"{name}: failed with exit code {code}" for name, code in failed.items()]
+    output.result({"saved": saved, "failed": failed}, "\n".join(lines))
+    if failed:
+        click.get_current_context().exit(1)
+
+
+@bench.command()
+@click.argument("folder", default=Path("results"), type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    default=Path("benchmarks.html"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page; an older one is replaced.",
+)
+@output_options
+def report(output: Output, folder: Path, out: Path) -> None:
+    """Make one page of the results in FOLDER, each table beside the papers' figures."""
+    from secure_fl.errors import InputError
+
+    known = questions()
+    found = _module("_results").load_folder(folder)
+    if not found:
+        raise InputError(f"{folder}: holds no result; make some with securefl bench run")
+    size = _module("_report").write_report(out, found, known)
+    missing = [name for name in known if name not in found]
+    output.result(
+        {"page": str(out), "bytes": size, "benchmarks": list(found), "not_run": missing},
+        f"{out}: {len(found)} benchmarks, {size / 1e3:.0f} kB"
+        + (f"; not run: {', '.join(missing)}" if missing else ""),
+    )

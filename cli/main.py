@@ -19,6 +19,7 @@ COMMANDS = {
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
     "predict": "cli.trainers:predict",
+    "report": "cli.report:report",
     "train": "cli.train:train",
 }
 """A command's module is imported when it is needed: torch or the compiler take seconds."""

@@ -1,0 +1,259 @@
+"""One self-contained page of saved results, each table beside the figures that the papers print."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from benchmarks._harness import Table
+from benchmarks._papers import PaperTable, tables_of
+from benchmarks._results import Result
+from fhe.envelope import write_atomic
+from secure_fl.report import figures, html
+
+MEASURED = "measured here"
+PRINTED = "from the paper, other machine"
+
+
+def write_report(path: Path, results: Mapping[str, Result], questions: Mapping[str, str]) -> int:
+    """Writes the page, whole or not at all; returns its bytes.
+
+    Args:
+        path: of the page.
+        results: saved results by benchmark.
+        questions: what every benchmark asks, by name; those without a result are listed as not run.
+    """
+    text = render(results, questions).encode()
+    write_atomic(path, text)
+    return len(text)
+
+
+def render(results: Mapping[str, Result], questions: Mapping[str, str]) -> str:
+    """The page; see `write_report`."""
+    missing = {name: text for name, text in questions.items() if name not in results}
+    body = [
+        html.paragraph(
+            f"{len(results)} of {len(results) + len(missing)} benchmarks have a saved result. Every"
+            f" table says where its figures come from: “{MEASURED}”, or “{PRINTED}”.",
+            kind="lead",
+        ),
+        html.contents([(f"bench-{name}", _title(name)) for name in results]),
+        _not_run(missing),
+        *(_section(result) for result in results.values()),
+    ]
+    return html.page("securefl: what was measured", *body)
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _not_run(missing: Mapping[str, str]) -> str:
+    if not missing:
+        return ""
+    lines = [f"{name}: {question}" for name, question in missing.items()]
+    return (
+        "<h3>Not run</h3>"
+        + html.bullets(lines)
+        + html.paragraph("securefl bench run NAME --out FOLDER measures one of them.")
+    )
+
+
+def _section(result: Result) -> str:
+    papers = list(tables_of(result.benchmark))
+    blocks = []
+    for table in result.tables:
+        beside = [each for each in papers if each.beside and table.name.startswith(each.beside)]
+        papers = [each for each in papers if each not in beside]
+        blocks.append(_beside(_measured(table, result), [_printed(each) for each in beside]))
+    # A paper's table whose counterpart is not in this run still stands in the section.
+    blocks += [_printed(each) for each in papers]
+    if not tables_of(result.benchmark):
+        blocks.append(html.paragraph("No paper prints figures for this question."))
+    notes = html.bullets(result.notes) if result.notes else ""
+    return html.section(
+        _title(result.benchmark),
+        html.paragraph(result.question),
+        _quick(result),
+        *blocks,
+        *_drawings(result),
+        notes,
+        html.folded("machine, versions, seeds and settings", _environment(result)),
+        anchor=f"bench-{result.benchmark}",
+    )
+
+
+def _quick(result: Result) -> str:
+    if not result.quick:
+        return ""
+    return html.paragraph(
+        "A short run (--quick): fewer seeds, settings or rows than the full one.", kind="warn"
+    )
+
+
+def _beside(measured: str, printed: Sequence[str]) -> str:
+    if not printed:
+        return measured
+    right = "".join(printed)
+    return f'<div class="beside"><div class="wide">{measured}</div><div>{right}</div></div>'
+
+
+def _measured(table: Table, result: Result) -> str:
+    revision = result.environment.get("revision") or "unknown"
+    day = str(result.environment.get("time", ""))[:10]
+    origin = f"{result.machine}; revision {revision}; {day}"
+    return html.table(table.name, table.columns, table.rows) + _origin(MEASURED, origin)
+
+
+def _printed(each: PaperTable) -> str:
+    caption = f"{each.number}: {each.paper}"
+    # As printed: 61.0 stays 61.0.
+    rows = [[None if cell is None else str(cell) for cell in row] for row in each.rows]
+    table = html.table(caption, each.columns, rows) + _origin(PRINTED, each.setting)
+    return f'<div class="paper">{table}</div>'
+
+
+def _origin(sentence: str, detail: str) -> str:
+    return f'<p class="origin"><b>{html.escape(sentence)}</b>: {html.escape(detail)}</p>'
+
+
+def _environment(result: Result) -> str:
+    facts = result.environment
+    versions = ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
+    return html.facts(
+        [
+            ("machine", f"{result.machine}, {facts.get('system', '')}"),
+            ("time", str(facts.get("time", "unknown"))),
+            ("git revision", str(facts.get("revision") or "unknown")),
+            ("versions", versions),
+            ("threads", ", ".join(f"{k}={v}" for k, v in facts.get("threads", {}).items()) or "-"),
+            ("seeds", ", ".join(map(str, result.seeds)) or "none"),
+            ("settings", ", ".join(f"{k} = {v}" for k, v in result.parameters.items()) or "-"),
+            ("seconds", result.seconds),
+        ]
+    )
+
+
+# --------------------------------------------------------------------------------------- drawings
+
+
+def _drawings(result: Result) -> list[str]:
+    """What people would rather look at, drawn from the saved tables alone."""
+    makers = {
+        "folding": _folded_plane,
+        "kahm_accuracy": _accuracy_against_bits,
+        "partitions": _clients_of_partitions,
+        "privacy_utility": _accuracy_against_epsilon,
+    }
+    maker = makers.get(result.benchmark)
+    return [] if maker is None else maker(result)
+
+
+def _folded_plane(_: Result) -> list[str]:
+    from benchmarks.folding import panels
+
+    drawn = [
+        figures.shown(draw, f"folding{i}", f"Machine {i} folds the plane. Drawn here.", height=5.0)
+        for i, draw in enumerate(panels(0))
+    ]
+    return ['<div class="beside">', *drawn, "</div>"]
+
+
+def _clients_of_partitions(_: Result) -> list[str]:
+    import numpy as np
+
+    from benchmarks._data import digits
+    from benchmarks.partitions import panels
+
+    data = digits(np.random.default_rng(0))
+    drawn = [
+        figures.shown(draw, f"partition{i}", f"Records by client and class: {way}. Drawn here.")
+        for i, (way, draw) in enumerate(panels(data.y_train, data.classes))
+    ]
+    return ['<div class="beside">', *drawn, "</div>"]
+
+
+def _accuracy_against_epsilon(result: Result) -> list[str]:
+    table = result.table("test accuracy %, 20 Newsgroups")
+    if table is None:
+        return []
+    rows = [row for row in table.rows if _number(row[0]) is not None]
+    clear = next((_number(row[1]) for row in table.rows if row[0] == "no privacy"), None)
+    lines = {table.columns[i]: [_number(row[i]) for row in rows] for i in (1, 2, 3)}
+    theirs = {
+        f"paper, {name}": dict(zip(("1", "1.5", "2", "3", "5", "8"), column, strict=True))
+        for name, column in _columns_of("privacy_utility", "Table 5", (1, 2))
+    }
+    lines |= {
+        name: [_number(values.get(str(row[0]))) for row in rows] for name, values in theirs.items()
+    }
+
+    def draw(axes: Any) -> None:
+        figures.draw_lines(
+            axes,
+            [value for row in rows if (value := _number(row[0])) is not None],
+            lines,
+            xlabel="epsilon per matrix element, delta 1e-5 (not per record)",
+            ylabel="test accuracy, %",
+            level=None if clear is None else ("no privacy", clear),
+        )
+
+    caption = (
+        f"Accuracy against epsilon. Lines named “paper” are {PRINTED}; the others are {MEASURED}."
+    )
+    return [figures.shown(draw, "epsilon", caption)]
+
+
+def _columns_of(benchmark: str, number: str, wanted: Sequence[int]) -> list[tuple[str, list[Any]]]:
+    table = next(each for each in tables_of(benchmark) if each.number == number)
+    return [(table.columns[i], [row[i] for row in table.rows]) for i in wanted]
+
+
+_BITS = re.compile(r"(\d+)-bit codes on (.+)")
+
+
+def _accuracy_against_bits(result: Result) -> list[str]:
+    return list(
+        chain.from_iterable(
+            _bits_of(table, f"bits{i}")
+            for i, table in enumerate(result.tables)
+            if any(_BITS.fullmatch(str(row[0])) for row in table.rows)
+        )
+    )
+
+
+def _bits_of(table: Table, name: str) -> list[str]:
+    exact = {str(row[0]): row for row in table.rows}.get("federation")
+    if exact is None:
+        return []
+    gaps: dict[str, dict[int, float | None]] = {}
+    last = len(table.columns) - 1
+    for row in table.rows:
+        match = _BITS.fullmatch(str(row[0]))
+        if match:
+            score, top = _number(row[last]), _number(exact[last])
+            gap = None if score is None or top is None else top - score
+            gaps.setdefault(f"codes on {match[2]}", {})[int(match[1])] = gap
+    bits = sorted(set(chain.from_iterable(gaps.values())))
+
+    def draw(axes: Any) -> None:
+        lines = {label: [found.get(p) for p in bits] for label, found in gaps.items()}
+        figures.draw_lines(
+            axes,
+            [float(p) for p in bits],
+            lines,
+            xlabel="bits of a code",
+            ylabel="accuracy lost, percentage points",
+        )
+
+    caption = f"Accuracy lost by integer codes, {table.columns[last]}: {table.name} ({MEASURED})."
+    return [figures.shown(draw, name, caption)]
+
+
+def _number(cell: Any) -> float | None:
+    """The mean in a cell such as `79.1 ± 0.2`, or None."""
+    try:
+        return float(str(cell).partition("±")[0])
+    except ValueError:
+        return None

@@ -1,0 +1,130 @@
+"""The encrypted part of a run: parameters, keys, and what crossed between the parties."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import fhe
+from fhe.inspection import PUBLIC_KEY, SECURITY, describe_keys
+from secure_fl.errors import InputError
+from secure_fl.inference import rule_parameters
+from secure_fl.manifest import FILE_NAME, Manifest
+
+KEY_FILES = {
+    "public.key": "the contributors and the evaluator",
+    "evaluation.key": "the evaluator",
+    "secret.key": "nobody: it stays with the querier, sealed with a passphrase",
+}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One file that crosses, or would cross, between parties.
+
+    Attributes:
+        what: the file, in words.
+        to: who gets it.
+        count: how many of them.
+        n_bytes: of all of them together.
+        queries: in a message; None for other files.
+    """
+
+    what: str
+    to: str
+    count: int
+    n_bytes: int
+    queries: int | None = None
+
+
+@dataclass(frozen=True)
+class Encryption:
+    """What is known of the encrypted rule.
+
+    Attributes:
+        parameters: of the rule; with a failure probability of 2^-128 where no key folder is given.
+        key: fingerprint of the keys; None without a key folder.
+        lattices: sentences on the lattices, from the compiler; empty without an evaluation key.
+        security: what the security rests on.
+        sent: files and messages.
+    """
+
+    parameters: fhe.RuleParameters
+    key: str | None
+    lattices: tuple[str, ...]
+    security: tuple[str, ...]
+    sent: tuple[Sent, ...]
+
+
+def read_encryption(
+    run: Path,
+    manifest: Manifest,
+    keys: Path | None,
+    contributions: Sequence[Path],
+    answers: Sequence[Path],
+) -> Encryption:
+    """Reads the public facts of keys and messages; opens no secret.
+
+    Args:
+        run: the run folder.
+        manifest: the federation's facts.
+        keys: a key folder, or None.
+        contributions: message files of clients.
+        answers: message files of the evaluator.
+
+    Raises:
+        InputError: keys or messages of another federation.
+        fhe.FormatError: a file is damaged.
+    """
+    sent = [Sent(FILE_NAME, "everybody", 1, (run / FILE_NAME).stat().st_size)]
+    key: str | None = None
+    lattices: tuple[str, ...] = ()
+    parameters = rule_parameters(manifest, failure_exponent=128, block=4)
+    if keys is not None:
+        parameters, key, lattices = _keys(keys, manifest)
+        sent += [
+            Sent(name, to, 1, (keys / name).stat().st_size)
+            for name, to in KEY_FILES.items()
+            if (keys / name).exists()
+        ]
+    sent += _messages(manifest, contributions, answers)
+    return Encryption(parameters, key, lattices, (SECURITY, PUBLIC_KEY), tuple(sent))
+
+
+def _keys(keys: Path, manifest: Manifest) -> tuple[fhe.RuleParameters, str, tuple[str, ...]]:
+    public = fhe.load_public_key(keys)
+    found = public.parameters
+    expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
+    if found != expected:
+        raise InputError(
+            f"{keys}: keys for {found.contributors} contributors, {found.classes} classes,"
+            f" {found.bits}-bit codes and the {found.rule} rule, the federation has"
+            f" {expected.contributors}, {expected.classes}, {expected.bits} and {expected.rule};"
+            " name the folder of this federation's keys"
+        )
+    if not (keys / "evaluation.key").exists():
+        return found, public.key, ()
+    facts = describe_keys(fhe.load_evaluation_keys(keys))
+    return found, facts.fingerprint, facts.lattices
+
+
+def _messages(
+    manifest: Manifest, contributions: Sequence[Path], answers: Sequence[Path]
+) -> list[Sent]:
+    sent = []
+    if contributions:
+        loaded = [fhe.Contribution.load(path) for path in contributions]
+        for path, each in zip(contributions, loaded, strict=True):
+            _check(path, each.federation, manifest)
+        size = sum(path.stat().st_size for path in contributions)
+        queries = sum(each.queries for each in loaded)
+        sent.append(Sent("contributions", "the evaluator", len(loaded), size, queries))
+    for path in answers:
+        answer = fhe.Answer.load(path)
+        _check(path, answer.federation, manifest)
+        sent.append(Sent("answer", "the querier", 1, path.stat().st_size, answer.queries))
+    return sent
+
+
+def _check(path: Path, federation: str, manifest: Manifest) -> None:
+    if federation != manifest.fingerprint:
+        raise InputError(f"{path}: of another federation; leave it out, or name its run folder")

@@ -1,0 +1,167 @@
+"""Drawings for pages and docs, made with matplotlib (extra `plots`) as SVG."""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.report import html
+
+WIDTH, HEIGHT = 5.2, 3.3
+"""Inches. On a phone the drawing shrinks to two thirds, and its letters must still be read."""
+
+ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
+
+COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
+
+
+def inline(
+    draw: Callable[[Any], None],
+    name: str,
+    *,
+    height: float = HEIGHT,
+    width: float = WIDTH,
+    panels: int = 1,
+) -> str | None:
+    """An svg element for a page, or None where matplotlib is absent.
+
+    Args:
+        draw: draws on the axes that it is given, on a list of them where there are several.
+        name: unique within a page; the parts of a drawing refer to one another by it.
+        height: inches.
+        width: inches.
+        panels: axes side by side, at least 1.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    # Letters stay letters: they are searchable, smaller, and nothing is loaded for them.
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
+    with mpl.rc_context(settings):
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        axes = drawing.subplots(1, panels, squeeze=False)[0].tolist()
+        draw(axes[0] if panels == 1 else axes)
+        buffer = io.StringIO()
+        drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date")))
+    return _element(buffer.getvalue())
+
+
+def shown(draw: Callable[[Any], None], name: str, caption: str, *, height: float = HEIGHT) -> str:
+    """A drawing with its caption as a piece of a page, or a sentence that it is not drawn."""
+    svg = inline(draw, name, height=height)
+    return html.paragraph(f"{caption} ({ABSENT})") if svg is None else html.figure(svg, caption)
+
+
+def _element(document: str) -> str:
+    start = document.index("<svg")
+    element = re.sub(r"<metadata>.*?</metadata>", "", document[start:], flags=re.DOTALL)
+    return re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
+
+
+def draw_partition(
+    axes: Any, names: Sequence[str], classes: Sequence[str], counts: NDArray[np.integer[Any]]
+) -> None:
+    """Stacked bars: how many records of each class a client holds, counts (clients, classes)."""
+    left = np.zeros(len(names))
+    place = np.arange(len(names))
+    for c, label in enumerate(classes):
+        axes.barh(place, counts[:, c], left=left, label=label, color=_colour(c, len(classes)))
+        left += counts[:, c]
+    axes.set_yticks(place, names)
+    axes.invert_yaxis()
+    axes.set_xlabel("records")
+    if len(classes) <= 20:
+        axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1, 1),
+            fontsize=8,
+            title="class",
+            ncols=1 + (len(classes) > 10),
+        )
+
+
+def draw_lines(
+    axes: Any,
+    x: Sequence[float],
+    lines: Mapping[str, Sequence[float | None]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Lines over one axis, with a level to compare with; None leaves a gap."""
+    for i, (name, values) in enumerate(lines.items()):
+        heights = [np.nan if value is None else value for value in values]
+        axes.plot(x, heights, "os^Dvx"[i % 6] + "-", label=name, color=COLOURS[i % 6], markersize=4)
+    if level is not None:
+        axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=level[0])
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.grid(True, linewidth=0.3)
+    axes.legend(fontsize=9)
+
+
+def draw_code_range(
+    axes: Any,
+    centres: NDArray[np.floating[Any]],
+    winners: NDArray[np.integer[Any]],
+    others: NDArray[np.integer[Any]],
+    low: float,
+    high: float,
+) -> None:
+    """Where the smallest measures of a query lie beside the range that the codes span.
+
+    Args:
+        axes: of matplotlib.
+        centres: of equal bins of [0, 1], shape (b,).
+        winners: queries whose smallest measure lies in a bin, shape (b,).
+        others: the same of the smallest measure of any other class, shape (b,).
+        low: of the code range.
+        high: of the code range.
+    """
+    width = 1 / len(centres)
+    axes.bar(centres, winners, width, color=COLOURS[0], alpha=0.8, label="smallest of a query")
+    axes.bar(
+        centres, others, width, color=COLOURS[1], alpha=0.55, label="smallest of other classes"
+    )
+    axes.axvspan(low, high, color=COLOURS[2], alpha=0.12, label=f"code range [{low:g}, {high:g}]")
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("measure")
+    axes.set_ylabel("test queries")
+    axes.legend(fontsize=9)
+
+
+def draw_folding(
+    axes: Any,
+    records: NDArray[np.floating[Any]],
+    points: NDArray[np.floating[Any]],
+    images: NDArray[np.floating[Any]],
+    colour: str,
+) -> None:
+    """Points of the plane and the images onto which a machine folds them (kahm.txt, figure 2).
+
+    Args:
+        axes: of matplotlib.
+        records: of the machine, shape (n, 2).
+        points: to fold, shape (m, 2).
+        images: of the points, shape (m, 2).
+        colour: of records and images.
+    """
+    ends = np.stack([points, images, np.full_like(points, np.nan)], axis=1).reshape(-1, 2)
+    axes.plot(*ends.T, color="#8a8f98", linewidth=0.4)
+    axes.scatter(*points.T, s=3, color="#8a8f98", label="points")
+    axes.scatter(*images.T, s=14, color=colour, marker="x", linewidths=0.9, label="their images")
+    axes.scatter(*records.T, s=9, color=colour, alpha=0.55, label="records")
+    axes.set_aspect("equal")
+    axes.legend(fontsize=8, loc="upper right")
+
+
+def _colour(c: int, count: int) -> Any:
+    import matplotlib as mpl
+
+    return mpl.colormaps["tab20" if count > 10 else "tab10"](c % (20 if count > 10 else 10))

@@ -1,0 +1,70 @@
+"""Who could learn what: parties against data, for the run at hand."""
+
+from dataclasses import dataclass
+
+COLUMNS = ("party", "records", "head", "query", "measures", "contribution", "answer")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What changes the table.
+
+    Attributes:
+        private_heads: whether heads hold releases instead of records.
+        record_epsilon: what the releases imply for a whole record, in words; "" without.
+        aggregated: whether a trainer ran whose server saw sums.
+        rule: "tournament" or "paper".
+    """
+
+    private_heads: bool
+    record_epsilon: str
+    aggregated: bool
+    rule: str
+
+
+def access(case: Circumstances) -> list[tuple[str, ...]]:
+    """One row a party, under `COLUMNS`; what a party holds by its role and could read with it."""
+    head = "a noisy release" if case.private_heads else "yes, with the records in it"
+    of_another = "no, unless handed over: a noisy release" if case.private_heads else "no"
+    result = "class, and ties" if case.rule == "paper" else "class"
+    pooled = "every contributor's codes" if case.rule == "paper" else "smallest code and its class"
+    rows: list[tuple[str, ...]] = [
+        ("a client, of its own", "yes", head, "yes, in the clear", "yes", "yes, before it", "no"),
+        ("another client", "no", of_another, "yes, in the clear", "no", "no", "no"),
+        ("evaluator", "no", "no", "no", "no", "no: ciphertexts", "no: ciphertexts"),
+        ("querier", "no", "no", "its own", "no", "if it is handed one", result),
+        ("querier and evaluator together", "no", "no", "yes", pooled, "yes", result),
+        (
+            "reader of this page",
+            "no",
+            "no",
+            "no",
+            "totals only, if a test file was given",
+            "no",
+            "no",
+        ),
+    ]
+    if case.aggregated:
+        rows.insert(2, ("aggregator of the trainer", "no", "sums over clients", *("no",) * 4))
+    return rows
+
+
+def remarks(case: Circumstances) -> list[str]:
+    """What the table cannot say."""
+    found = [
+        "Contributors see queries in the clear: each of them must fold the query.",
+        "Answers tell about the records behind the heads. Encryption hides the computation and not"
+        " the result.",
+        "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
+        " names, the code width, sizes and times.",
+        "Nothing is signed: send files over an authenticated channel.",
+    ]
+    if case.private_heads:
+        found.insert(
+            0,
+            "A head holds the noisy release. Whoever gets it learns about a whole record at most"
+            f" what this allows: {case.record_epsilon}.",
+        )
+    else:
+        found.insert(0, "A head holds its client's records. It must never leave the client.")
+    return found

@@ -1,0 +1,229 @@
+"""Saved results and the page that puts them beside the papers' figures."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks._harness import Table
+from benchmarks._papers import PAPER_TABLES
+from benchmarks._report import MEASURED, PRINTED, render
+from benchmarks._results import FORMAT_VERSION, load, load_folder, save
+from cli.bench import questions
+from secure_fl.errors import InputError
+
+SECUREFL = Path(sys.executable).parent / "securefl"
+
+TEXTS = {
+    "Kumar": "kahm.txt",
+    "FedNewton": "fednewton.txt",
+    "Wei": "fedavgr.txt",
+    "FedRCO": "fedrco.txt",
+}
+
+
+def content(benchmark="kahm_speed", **changes):
+    rows = [{"method": "a", "seconds": 0.25}, {"method": "<b>", "seconds": None}]
+    return {
+        "format": FORMAT_VERSION,
+        "benchmark": benchmark,
+        "question": "how fast?",
+        "quick": False,
+        "parameters": {"clients": 3},
+        "seeds": [0, 1],
+        "environment": {
+            "processor": "a processor",
+            "cores": 2,
+            "memory_bytes": 2**33,
+            "revision": "abc123",
+            "time": "2026-01-02T03:04:05+00:00",
+            "versions": {"numpy": "1.26.4"},
+        },
+        "seconds": 12.5,
+        "peak_memory_bytes": 1,
+        "results": {"speed": {"columns": ["method", "seconds"], "rows": rows}},
+        "notes": ["a remark"],
+        **changes,
+    }
+
+
+def epsilon_table():
+    columns = ["epsilon per element", "no smoothing", "default smoothing", "oracle"]
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in (
+            ("1", "70.8 ± 0.5", "71.5 ± 0.3", "71.5 ± 0.2"),
+            ("8", "78.5 ± 0.2", "78.5 ± 0.2", "78.5 ± 0.2"),
+            ("no privacy", "78.8 ± 0.4", None, None),
+        )
+    ]
+    return {"test accuracy %, 20 Newsgroups": {"columns": columns, "rows": rows}}
+
+
+def test_a_result_comes_back_as_it_was_saved(tmp_path):
+    result = load(save(tmp_path, content()))
+    assert result.benchmark == "kahm_speed"
+    assert result.seeds == (0, 1)
+    assert result.tables == (Table("speed", ("method", "seconds"), [["a", 0.25], ["<b>", None]]),)
+    assert result.machine == "a processor, 2 cores, 8 GiB"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 99}, "format version 99"),
+        ({"results": []}, "not a result"),
+        ({"results": {"t": {"columns": ["a"], "rows": [{}]}}}, "not a result"),
+        ({"results": {"t": {"columns": ["a"], "rows": [{"a": [1]}]}}}, "not a result"),
+        ({"seeds": None}, "not a result"),
+    ],
+)
+def test_a_file_that_is_no_result_is_named(tmp_path, change, words):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(content(**change)))
+    with pytest.raises(InputError, match=words) as caught:
+        load_folder(tmp_path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "\x00"])
+def test_bytes_that_are_no_json_are_refused(tmp_path, text):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(InputError, match=r"x\.json"):
+        load_folder(tmp_path)
+
+
+def test_every_table_says_where_its_figures_come_from(tmp_path):
+    saved = content("privacy_utility", results=epsilon_table())
+    results = {"privacy_utility": load(save(tmp_path, saved))}
+    page = render(results, {"privacy_utility": "asks", "fhe": "asks too"})
+    tables = re.findall(r"<table.*?</table></div>(.{0,60})", page, re.DOTALL)
+    assert len(tables) == 2
+    assert f"<b>{MEASURED}</b>" in tables[0]
+    assert f"<b>{PRINTED}</b>" in tables[1]
+    assert "revision abc123" in page
+    assert "83.05" in page
+
+
+def test_figures_of_a_paper_never_stand_under_measured_here(tmp_path):
+    """Cut at each paper's block, what is left holds none of the paper's accuracies."""
+    saved = content("privacy_utility", results=epsilon_table())
+    page = render({"privacy_utility": load(save(tmp_path, saved))}, {})
+    rest = re.sub(r'<div class="paper">.*?</table></div>', "", page, flags=re.DOTALL)
+    rest = re.sub(r"<svg.*?</svg>", "", rest, flags=re.DOTALL)
+    for number in ("69.46", "74.55", "83.05"):
+        assert number in page
+        assert number not in rest
+
+
+def test_what_was_not_run_is_listed(tmp_path):
+    page = render({"kahm_speed": load(save(tmp_path, content()))}, questions())
+    listed = page[page.index("Not run") : page.index('<section id="bench-kahm_speed"')]
+    for name, question in questions().items():
+        assert (f"{name}: " in listed) == (name != "kahm_speed"), question
+    assert "No paper prints figures for this question." in page
+
+
+def test_names_in_results_are_text_and_not_markup(tmp_path):
+    page = render({"kahm_speed": load(save(tmp_path, content()))}, {})
+    assert "&lt;b&gt;" in page
+    assert '<td class="text"><b>' not in page
+
+
+def test_a_short_run_is_marked(tmp_path):
+    page = render({"kahm_speed": load(save(tmp_path, content(quick=True)))}, {})
+    assert "A short run" in page
+
+
+@pytest.mark.parametrize("table", PAPER_TABLES, ids=lambda t: f"{t.benchmark}-{t.number}")
+def test_every_figure_of_a_paper_stands_in_its_table(shared, table):
+    """The oracle is the paper's own text: each row's figures in one line near the caption."""
+    (name,) = [file for start, file in TEXTS.items() if table.paper.startswith(start)]
+    text = (shared / "papers" / name).read_text(encoding="utf-8")
+    text = re.sub(r"</?\w+>|<\|[^|>]*\|>|[*$\\]", "", text)
+    lines = text.splitlines()
+    (caption, *_) = [i for i, line in enumerate(lines) if line.startswith(f"{table.number}")]
+    near = lines[max(0, caption - 22) : caption + 30]
+    for row in table.rows:
+        figures = [str(cell) for cell in row[1:]]
+        pattern = [_number_pattern(figure) for figure in figures]
+        assert any(_holds(line, pattern) for line in near), row
+
+
+def _number_pattern(figure):
+    # Trailing zeros may be printed or not.
+    return re.escape(figure) + r"0*(?![\d])"
+
+
+def _holds(line, patterns):
+    return all(re.search(rf"(?<![\d.]){pattern}", line) for pattern in patterns)
+
+
+def test_run_saves_what_the_benchmark_printed(tmp_path):
+    """The quickest of them, through the command, in a folder that has a `benchmarks` of its own."""
+    decoy = tmp_path / "benchmarks"
+    decoy.mkdir()
+    (decoy / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    done = subprocess.run(
+        [SECUREFL, "bench", "run", "dp_samplers", "--quick", "--out", "kept", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["saved"]) == ["dp_samplers"]
+    result = load(tmp_path / "kept" / "dp_samplers.json")
+    assert result.quick
+    assert result.tables[0].rows
+    report = subprocess.run(
+        [SECUREFL, "bench", "report", "kept", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert report.returncode == 0, report.stderr
+    assert "kahm_accuracy" in json.loads(report.stdout)["not_run"]
+    assert MEASURED in (tmp_path / "benchmarks.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "name a benchmark"),
+        (["run", "nothing"], "no benchmark 'nothing'"),
+        (["report", "."], "holds no result"),
+    ],
+)
+def test_bad_usage_is_one_line(tmp_path, arguments, words):
+    done = subprocess.run(
+        [SECUREFL, "bench", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_benchmark_without_its_data_fails_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECUREFL_DATA", str(tmp_path))
+    done = subprocess.run(
+        [SECUREFL, "bench", "run", "kahm_speed", "--quick", "--out", tmp_path / "kept"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "kahm_speed: failed with exit code 2" in done.stdout
+    assert not (tmp_path / "kept").exists()
