@@ -400,8 +400,11 @@ class RankR(_LowRank):
         return (vectors * values) @ vectors.T
 
 
-LANCZOS_FROM = 64
-"""Order from which Lanczos was measured faster than a full decomposition for rank 1."""
+LANCZOS_FROM = 100
+"""Order from which Lanczos is tried; below it a full decomposition takes about a millisecond."""
+
+LANCZOS_RESTARTS = 30
+"""A spectrum that needs more has nearly equal magnitudes; the full decomposition is faster then."""
 
 
 def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
@@ -414,7 +417,7 @@ def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
         try:
             # A start with a part in every direction, the same on every run.
             start = np.random.default_rng(0).standard_normal(n)
-            values, vectors = eigsh(M, rank, which="LM", v0=start)
+            values, vectors = eigsh(M, rank, which="LM", v0=start, maxiter=LANCZOS_RESTARTS)
             return values, vectors
         except ArpackNoConvergence:
             pass  # nearly equal magnitudes; the full decomposition tells them apart

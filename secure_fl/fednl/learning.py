@@ -55,8 +55,8 @@ def learning_for(
 ) -> Learning:
     """The settings of a run; by default the compressor that the aggregation can sum cheaply.
 
-    Top-K with k = d for plain sums; Rand-K of k = 8 d from a shared seed under secure aggregation
-    or client-level privacy, where positions of a client's own would leak and cannot be summed.
+    Top-K for plain sums and Rand-K from a shared seed under secure aggregation or client-level
+    privacy, both with k = 8 d: there positions of a client's own would leak and cannot be summed.
 
     Raises:
         ValueError: an unknown norm, or a rate that does not fit the compressor.
@@ -65,7 +65,7 @@ def learning_for(
         raise ValueError(f'l_norm {l_norm!r}: expected "frobenius" or "spectral"')
     sparse = takes_sparse(fed)
     if compressor is None:
-        compressor = TopK(d) if sparse else SharedRandK(min(8 * d, packed_size(d)))
+        compressor = (TopK if sparse else SharedRandK)(min(8 * d, packed_size(d)))
     return Learning(compressor, learning_rate(rate, compressor, d), l_norm, sparse)
 
 
