@@ -19,6 +19,16 @@ from secure_fl.fednl.fednl_bc import BidirectionalState, fednl_bc
 from secure_fl.fednl.fednl_cr import fednl_cr, hessian_lipschitz
 from secure_fl.fednl.fednl_ls import fednl_ls
 from secure_fl.fednl.fednl_pp import PartialState, fednl_pp
+from secure_fl.fednl.first_order import (
+    FirstOrderState,
+    Smoothness,
+    adiana,
+    diana,
+    gradient_descent,
+    gradient_descent_ls,
+    shifted_local_gd,
+    smoothness,
+)
 from secure_fl.fednl.learning import mean_curve, mean_slope, mean_value
 from secure_fl.fednl.newton import newton, newton_star, newton_zero, optimum
 from secure_fl.fednl.problem import LogisticRidge
@@ -29,6 +39,7 @@ __all__ = [
     "Class",
     "Compressor",
     "Dithering",
+    "FirstOrderState",
     "Identity",
     "LogisticRidge",
     "Natural",
@@ -39,12 +50,17 @@ __all__ = [
     "RankR",
     "Scaled",
     "SharedRandK",
+    "Smoothness",
     "TopK",
+    "adiana",
+    "diana",
     "fednl",
     "fednl_bc",
     "fednl_cr",
     "fednl_ls",
     "fednl_pp",
+    "gradient_descent",
+    "gradient_descent_ls",
     "hessian_lipschitz",
     "learning_rate",
     "mean_curve",
@@ -54,4 +70,6 @@ __all__ = [
     "newton_star",
     "newton_zero",
     "optimum",
+    "shifted_local_gd",
+    "smoothness",
 ]

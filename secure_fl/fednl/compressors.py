@@ -85,9 +85,7 @@ class Compressor:
         """The compressed vector, shape (d,)."""
         raise NotImplementedError
 
-    def values(
-        self, values: Array, support: Support, rng: "LazyRng", draw: int
-    ) -> Array:
+    def values(self, values: Array, support: Support, rng: "LazyRng", draw: int) -> Array:
         """The compressed values on a support that holds all entries other than 0."""
         raise NotImplementedError
 
@@ -261,9 +259,7 @@ class RandK(_Sparsifier):
         places = self.chosen(size, rng, draw)
         sent = np.empty(len(places))
         kept = np.zeros(len(values))
-        kernels.take_and_learn(
-            support.index, values, places, size / len(places), 1.0, kept, sent
-        )
+        kernels.take_and_learn(support.index, values, places, size / len(places), 1.0, kept, sent)
         return places, sent, kept
 
     def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:

@@ -78,17 +78,18 @@ def begin(client: Client, objective: LogisticRidge, learning: Learning, x: Array
         return np.zeros(1)
     local.evaluate(x, objective.penalty)
     client.state["hessian"] = local.hessian(objective.penalty)
-    return _packed(local, client.state["hessian"], learning.sparse)
+    return packed(local, client.state["hessian"], learning.sparse)
 
 
 @client_step
 def estimate(client: Client, learning: Learning) -> Tree:
     """H_i as a packed triangle or sparse."""
     local = local_problem(client, learning.compressor.entrywise)
-    return _packed(local, client.state["hessian"], learning.sparse)
+    return packed(local, client.state["hessian"], learning.sparse)
 
 
-def _packed(local: LocalProblem, values: Array, sparse: bool) -> Tree:
+def packed(local: LocalProblem, values: Array, sparse: bool) -> Tree:
+    """Values on a client's support as the leaf that a sum can take."""
     if sparse:
         return SparseArray(local.support.index, values, packed_size(local.d))
     return local.support.dense(values)
@@ -237,7 +238,7 @@ def curve(client: Client, objective: LogisticRidge, sparse: bool, x: Array) -> T
     """f_i, its gradient and its Hessian (a packed triangle) at x."""
     local = local_problem(client)
     loss, gradient = local.evaluate(x, objective.penalty)
-    hessian = _packed(local, local.hessian(objective.penalty), sparse)
+    hessian = packed(local, local.hessian(objective.penalty), sparse)
     return {"loss": loss, "gradient": gradient, "hessian": hessian}
 
 

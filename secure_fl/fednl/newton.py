@@ -110,7 +110,13 @@ def optimum(
         loss, g, H = mean_curve(fed, objective, x)
         direction = -projected_step(H, objective.penalty, g)
         step, _ = backtrack(
-            lambda y: mean_value(fed, objective, y), x, loss, direction, float(g @ direction), 0.25, 0.5
+            lambda y: mean_value(fed, objective, y),
+            x,
+            loss,
+            direction,
+            float(g @ direction),
+            0.25,
+            0.5,
         )
         x = x + step
     return x, mean_value(fed, objective, x)

@@ -173,9 +173,7 @@ class LocalProblem:
         if self.constant is None:
             kernels.outer_products(self.indptr, self.data, weights, self.position, values)
         else:
-            kernels.equal_outer_products(
-                self.indptr, weights, self.position, self.constant, values
-            )
+            kernels.equal_outer_products(self.indptr, weights, self.position, self.constant, values)
         values[self.support.diagonal] += penalty
         return values
 

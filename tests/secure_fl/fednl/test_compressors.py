@@ -52,8 +52,9 @@ def test_unbiased_compressors_have_the_mean_and_at_most_the_variance_of_their_cl
 ) -> None:
     """Definition 3.2; means over 4,000 draws, the bounds with six standard errors."""
     # No entry so small that its chance of being kept is beyond what the draws can show.
-    M, rng = np.sign(symmetric(3, d)) * (1 + np.abs(np.sin(symmetric(4, d)))), (
-        np.random.default_rng(1)
+    M, rng = (
+        np.sign(symmetric(3, d)) * (1 + np.abs(np.sin(symmetric(4, d)))),
+        (np.random.default_rng(1)),
     )
     draws = np.array([compressor.matrix(M, rng, draw) for draw in range(4000)])
     errors = np.sum((draws - M) ** 2, axis=(1, 2))

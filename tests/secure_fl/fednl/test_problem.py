@@ -22,7 +22,7 @@ def dense(client: Client, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
 
     w = torch.tensor(x, requires_grad=True)
     return (
-        float(f(w)),
+        float(f(w).detach()),
         torch.func.grad(f)(w).detach().numpy(),
         torch.func.hessian(f)(w).detach().numpy(),
     )

@@ -51,9 +51,7 @@ def test_the_optimal_values_are_the_published_ones(
     assert value == pytest.approx(wanted, abs=2e-13)
 
 
-@pytest.mark.parametrize(
-    ("name", "option", "away"), [*GOLDEN, ("a9a", 1, 0)], ids=lambda v: str(v)
-)
+@pytest.mark.parametrize(("name", "option", "away"), [*GOLDEN, ("a9a", 1, 0)], ids=lambda v: str(v))
 def test_gradient_norms_are_those_of_the_authors_code_round_by_round(
     shared: Path, name: str, option: int, away: int
 ) -> None:
@@ -119,13 +117,13 @@ def test_newton_is_quadratic_star_needs_few_rounds_and_zero_halves_the_squared_d
     def distances(states: Any) -> np.ndarray:
         return np.array([np.linalg.norm(s.weights - best) for s in states])
 
-    exact = distances(newton(fed, objective, d=68, rounds=4, x0=x0))
-    star = distances(newton_star(fed, objective, d=68, rounds=4, optimum=best, x0=x0))
+    exact = distances(newton(fed, objective, d=68, rounds=6, x0=x0))
+    star = distances(newton_star(fed, objective, d=68, rounds=6, optimum=best, x0=x0))
     zero = distances(newton_zero(fed, objective, d=68, rounds=12, x0=x0))
-    for quadratic in (exact, star):
-        assert quadratic[1] < 0.1 * quadratic[0]
-        assert quadratic[2] < 2 * quadratic[1] * (quadratic[1] / quadratic[0])
-        assert quadratic[4] < 1e-12
+    for e in (exact, star):
+        # e_{k+1} ~ e_k^2: the order of convergence between rounds 1 and 3.
+        assert np.log(e[3] / e[2]) / np.log(e[2] / e[1]) > 1.6
+        assert e[5] < 1e-12
     assert np.all(zero[1:] ** 2 <= 0.5 * zero[:-1] ** 2 + 1e-24)
 
 

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from dp import Ledger
 from secure_fl.federation import (
     Client,
     ClientPrivacy,
@@ -120,7 +121,7 @@ def test_client_level_privacy_runs_through_the_handle_and_books_every_sum() -> N
     rounds = 4
     fed = Federation(
         random_clients(6, 30, D),
-        privacy=ClientPrivacy(clip=2.0, noise_multiplier=0.05, sums=rounds + 1),
+        privacy=ClientPrivacy(clip=2.0, noise_multiplier=0.05, sums=rounds + 1, ledger=Ledger()),
     )
     states = list(fednl(fed, OBJECTIVE, d=D, rounds=rounds, option=2))
     assert np.isfinite(states[-1].weights).all()
@@ -131,7 +132,7 @@ def test_client_level_privacy_runs_through_the_handle_and_books_every_sum() -> N
 def test_after_a_drop_out_the_server_again_holds_the_mean_of_the_clients_estimates() -> None:
     """A client that moved its estimate and was lost would leave the server behind for ever."""
     clients = random_clients(4, 30, D)
-    script = ScriptedDropOuts({(2, "c1"): Stage.BEFORE_UPLOAD})
+    script = ScriptedDropOuts(at={(3, 0): {"c1": Stage.MASK}})
     fed = Federation(clients, drop_outs=script)
     states = list(fed.rounds(fednl(fed, OBJECTIVE, d=D, rounds=12, compressor=TopK(6), option=2)))
     from secure_fl.fednl.problem import local_problem
