@@ -37,8 +37,8 @@ def fednl(
         d: number of features.
         rounds: at least 0.
         option: 1, H^k projected onto H >= mu I; 2, H^k + l^k I.
-        compressor: of the Hessians; by default k = 8 d entries, Top-K for plain sums and Rand-K from
-            a shared seed where sums are secure or private.
+        compressor: of the Hessians; by default k = 8 d entries: Top-K for plain sums, Rand-K
+            from a shared seed where sums are secure or private.
         rate: alpha; see `learning_rate`.
         initial: H_i^0, "local" (the Hessian at x^0) or "zero".
         l_norm: "frobenius", or "spectral" for l_i as in the authors' code.

@@ -93,7 +93,7 @@ def backtrack(
     Returns:
         The step and how many values of f were asked for; a zero step where none decreases f.
     """
-    rounding = 8 * np.finfo(float).eps * max(abs(loss), np.finfo(float).tiny)
+    rounding = 8 * float(np.finfo(float).eps) * abs(loss)
     if -size * slope <= rounding:
         return size * direction, 0
     for tried in range(1, MOST_HALVINGS + 1):

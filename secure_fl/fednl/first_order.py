@@ -4,7 +4,7 @@ Step sizes follow from the data (`smoothness`), as in the FedNL paper's experime
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -127,7 +127,7 @@ def gradient_descent_ls(
     """GD with backtracking; each search starts one step above the size that was taken last."""
     check_search(c, gamma)
     state = _first(d, x0)
-    state = FirstOrderState(state.weights, *([state.weights] * 4), size=1 / constants.mean)
+    state = replace(state, size=1 / constants.mean)
     yield state
     while state.round < rounds:
         x = state.weights
@@ -285,7 +285,7 @@ def shifted_local_gd(
     gamma = p / (6 * constants.largest)
     state = _first(d, x0)
     _, g = mean_slope(fed, objective, state.weights)
-    state = FirstOrderState(state.weights, g, *([state.weights] * 3), bits=64.0 * d)
+    state = replace(state, shift=g, bits=64.0 * d)
     yield state
     while state.round < rounds:
         rng = np.random.default_rng([seed, state.round])

@@ -170,3 +170,20 @@ def add_scaled(held: Array, rate: float, values: Array) -> None:
     """held += rate * values."""
     for p in range(len(held)):
         held[p] += rate * values[p]
+
+
+@njit(nogil=True, cache=True)
+def dense_outer_products(
+    indptr: Array, indices: Array, data: Array, rows: Array, curvature: Array, out: Array
+) -> None:
+    """`outer_products` on the full triangle: every entry of a row times the row, contiguously."""
+    out[:] = 0.0
+    for r in range(len(indptr) - 1):
+        c = curvature[r]
+        row = rows[r]
+        for a in range(indptr[r], indptr[r + 1]):
+            i = np.int64(indices[a])
+            ca = c * data[a]
+            base = i * (i + 1) // 2
+            for j in range(i + 1):
+                out[base + j] += ca * row[j]

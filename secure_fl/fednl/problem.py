@@ -33,6 +33,10 @@ class LogisticRidge:
             raise ValueError(f"penalty {self.penalty}: expected a finite number of at least 0")
 
 
+DENSE_SHARE = 0.2
+"""Share of entries other than 0 from which contiguous rows were measured faster than pairs."""
+
+
 @dataclass(frozen=True, eq=False)
 class Support:
     """Entries of the lower triangle in which a client's Hessian can differ from 0.
@@ -127,6 +131,13 @@ class LocalProblem:
     def _lay_out(self) -> None:
         from secure_fl.fednl import kernels
 
+        self.rows: Array | None = None
+        self.constant: float | None = None
+        if len(self.data) >= DENSE_SHARE * self.m * self.d:
+            self.rows = np.zeros((self.m, self.d))
+            self.rows[np.repeat(np.arange(self.m), np.diff(self.indptr)), self.indices] = self.data
+            self.support = Support.full(self.d)
+            return
         counts = np.diff(self.indptr)
         places = np.empty(int((counts * (counts + 1) // 2).sum()), np.int64)
         kernels.pair_places(self.indptr, self.indices, places)
@@ -139,15 +150,14 @@ class LocalProblem:
         where = np.zeros(packed_size(self.d), np.int32)
         where[self.support.index] = np.arange(len(self.support.index), dtype=np.int32)
         self.position = where[places]
-        self.constant = (
-            float(self.data[0]) if len(self.data) and np.all(self.data == self.data[0]) else None
-        )
+        if len(self.data) and np.all(self.data == self.data[0]):
+            self.constant = float(self.data[0])
 
-    def evaluate(self, x: Array, penalty: float) -> tuple[float, Array]:
+    def evaluate(self, x: Array, penalty: float, out: Array | None = None) -> tuple[float, Array]:
         """Loss and gradient at x; keeps the curvature of every row for `hessian`."""
         from secure_fl.fednl import kernels
 
-        gradient = np.empty(self.d)
+        gradient = np.empty(self.d) if out is None else out
         loss = kernels.evaluate(
             self.indptr, self.indices, self.data, self.targets, x, gradient, self.curvature
         )
@@ -170,7 +180,11 @@ class LocalProblem:
         from secure_fl.fednl import kernels
 
         values = np.empty(len(self.support.index)) if out is None else out
-        if self.constant is None:
+        if self.rows is not None:
+            kernels.dense_outer_products(
+                self.indptr, self.indices, self.data, self.rows, weights, values
+            )
+        elif self.constant is None:
             kernels.outer_products(self.indptr, self.data, weights, self.position, values)
         else:
             kernels.equal_outer_products(self.indptr, weights, self.position, self.constant, values)

@@ -70,16 +70,15 @@ def cubic_step(hessian: Array, shift: float, gradient: Array, lipschitz: float) 
         return r - float(np.linalg.norm(g / (values + 0.5 * lipschitz * r)))
 
     low = max(0.0, -2.0 * float(values[0]) / lipschitz)
-    low = low * (1 + 1e-12) + np.finfo(float).tiny
-    high = low + np.sqrt(2.0 * size / lipschitz) + np.finfo(float).eps
+    low = low * (1 + 1e-12) + float(np.finfo(float).tiny)
+    high = low + (2.0 * size / lipschitz) ** 0.5 + float(np.finfo(float).eps)
     while excess(high) < 0:
         high *= 2.0
-    if excess(low) >= 0:  # the hard case: g has no part along the lowest eigenvector
-        r = low
-    else:
-        r = brentq(excess, low, high, xtol=1e-300, rtol=1e-15, maxiter=500)
+    # Otherwise the hard case: g has no part along the lowest eigenvector.
+    regular = excess(low) < 0
+    r = brentq(excess, low, high, xtol=1e-300, rtol=1e-15, maxiter=500) if regular else low
     step = -(g / (values + 0.5 * lipschitz * r))
     missing = r * r - float(step @ step)
-    if r == low and missing > 0 and values[0] < 0:
+    if not regular and missing > 0 and values[0] < 0:
         step[0] += np.sqrt(missing)
     return vectors @ step

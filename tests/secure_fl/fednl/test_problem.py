@@ -30,12 +30,17 @@ def dense(client: Client, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]
 
 @pytest.mark.parametrize("entrywise", [True, False])
 @pytest.mark.parametrize("binary", [True, False])
-def test_kernels_agree_with_automatic_differentiation(entrywise: bool, binary: bool) -> None:
-    client = random_clients(1, 25, 9)[0]
+@pytest.mark.parametrize("density", [0.15, 0.6])
+def test_kernels_agree_with_automatic_differentiation(
+    entrywise: bool, binary: bool, density: float
+) -> None:
+    """Pairs of sparse rows, of rows with one value, and contiguous rows."""
+    client = random_clients(1, 25, 9, density=density)[0]
     if binary:
         client.features.data[:] = 0.5
     x = np.random.default_rng(1).standard_normal(9)
     local = LocalProblem(client, entrywise)
+    assert (local.rows is not None) == (density > 0.2)
     loss, gradient = local.evaluate(x, PENALTY)
     H = unpack(local.support.dense(local.hessian(PENALTY)), 9)
     wanted = dense(client, x)
@@ -67,7 +72,7 @@ def test_a_feature_that_is_always_zero_has_the_ridge_alone() -> None:
 
 
 def test_targets_other_than_plus_and_minus_one_are_refused() -> None:
-    with pytest.raises(LabelError, match='client "a".*-1 and 1'):
+    with pytest.raises(LabelError, match=r'client "a".*-1 and 1'):
         LocalProblem(Client("a", csr_array([[1.0]]), np.array([0.0])), True)
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_partial_participation_converges(share: float) -> None:
 def test_line_search_and_cubic_steps_decrease_the_loss_from_far_away(scale: float) -> None:
     fed = Federation(random_clients(4, 30, D))
     x0 = scale * np.random.default_rng(0).standard_normal(D)
-    best, value = optimum(fed, OBJECTIVE, d=D, x0=np.zeros(D))
+    _, value = optimum(fed, OBJECTIVE, d=D)
     for trainer, rounds in ((fednl_ls, 40), (fednl_cr, 400)):
         states = trainer(fed, OBJECTIVE, d=D, rounds=rounds, compressor=RankR(1), x0=x0)
         losses = np.array([mean_value(fed, OBJECTIVE, s.weights) for s in states])
@@ -117,11 +119,16 @@ def test_other_compressors_send_triangles_under_secure_aggregation() -> None:
     assert np.allclose(last.weights, best, atol=1e-6)
 
 
-def test_client_level_privacy_runs_through_the_handle_and_books_every_sum() -> None:
+def test_client_level_privacy_runs_through_the_handle_and_books_every_sum(tmp_path: Path) -> None:
     rounds = 4
     fed = Federation(
         random_clients(6, 30, D),
-        privacy=ClientPrivacy(clip=2.0, noise_multiplier=0.05, sums=rounds + 1, ledger=Ledger()),
+        privacy=ClientPrivacy(
+            clip=2.0,
+            noise_multiplier=0.05,
+            sums=rounds + 1,
+            ledger=Ledger.create(tmp_path / "ledger.jsonl", "trial"),
+        ),
     )
     states = list(fednl(fed, OBJECTIVE, d=D, rounds=rounds, option=2))
     assert np.isfinite(states[-1].weights).all()
@@ -143,8 +150,8 @@ def test_after_a_drop_out_the_server_again_holds_the_mean_of_the_clients_estimat
     assert np.linalg.norm(states[-1].weights - best) < 1e-6
 
 
-def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path: object) -> None:
-    path = tmp_path / "run"  # type: ignore[operator]
+def test_a_run_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path: Path) -> None:
+    path = tmp_path / "run"
     options = {"d": D, "option": 2, "compressor": RankR(1)}
     whole = Federation(random_clients(3, 30, D))
     *_, wanted = whole.rounds(fednl(whole, OBJECTIVE, rounds=6, **options))  # type: ignore[arg-type]
