@@ -204,6 +204,21 @@ def test_a_private_run_prints_its_statement_and_keeps_the_books(work, tmp_path):
     assert "epsilon 8 at delta 1e-05 per element" in account
 
 
+def test_a_record_level_run_states_its_unit_and_keeps_its_budget(work, tmp_path):
+    promise = ("--epsilon", 8, "--delta", 1e-5, "--unit", "record", "--norm", 4, "--bounds", 0, 1)
+    books = ("--ledgers", tmp_path / "books")
+    first = ("train", work / "clients", "--out", tmp_path / "run", *promise, *books)
+    out, _ = securefl(*first, "--budget", 10)
+    assert "epsilon 8, delta 1e-05 per record" in out
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "books").glob("*.jsonl")}
+    again = ("train", work / "clients", "--out", tmp_path / "again", *promise, *books)
+    _, line = securefl(*again, check=1)
+    assert "no noise was drawn" in line
+    assert not (tmp_path / "again").exists()
+    for name, content in kept.items():
+        assert (tmp_path / "books" / name).read_bytes() == content
+
+
 def test_a_matrix_is_released_with_its_statement(tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).uniform(-1, 1, (20, 5)))
     where = (tmp_path / "x.npy", tmp_path / "out", "--ledger", tmp_path / "books.jsonl")
