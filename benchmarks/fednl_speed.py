@@ -172,8 +172,8 @@ def main(run: Run) -> None:
     run.note("Rank-1 ran a tenth of the rounds; one process, one thread")
     if run.quick:
         run.note(
-            "10 rounds instead of 1000, 20 of the line search, without Rank-1: some gradients are those of"
-            " unfinished runs"
+            "10 rounds instead of 1000, 20 of the line search and none with Rank-1:"
+            " some gradients are those of unfinished runs"
         )
 
 
