@@ -38,7 +38,7 @@ from secure_fl.fednl import (
 LOCAL, GLOBAL, COMPRESSORS = "local", "global", "compressors"
 GOAL = 1e-9
 """The gap at which methods are compared in words."""
-NEAR = 0.1
+NEAR = 0.03
 """Distance of the local start from the optimum, in every coordinate."""
 
 

@@ -417,7 +417,7 @@ def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
             return values, vectors
         except ArpackNoConvergence:
             pass  # nearly equal magnitudes; the full decomposition tells them apart
-    values, vectors = eigh(M)
+    values, vectors = eigh(M, driver="evd")
     kept = np.argsort(-np.abs(values), kind="stable")[:rank]
     return values[kept], vectors[:, kept]
 
