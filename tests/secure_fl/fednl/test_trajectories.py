@@ -127,6 +127,15 @@ def test_newton_is_quadratic_star_needs_few_rounds_and_zero_halves_the_squared_d
     assert np.all(zero[1:] ** 2 <= 0.5 * zero[:-1] ** 2 + 1e-24)
 
 
+def test_the_projection_survives_nearly_equal_eigenvalues() -> None:
+    """Far from the optimum this run reaches estimates on which LAPACK's syevr gives up."""
+    objective, fed = LogisticRidge(1e-3), federation("a1a")
+    best, _ = optimum(fed, objective, d=123)
+    *_, last = fednl(fed, objective, d=123, rounds=40, compressor=TopK(123), x0=best + 0.1)
+    assert last.round == 40
+    assert np.isfinite(last.weights).all()
+
+
 @pytest.mark.parametrize("compressor", [SharedRandK(8 * 68), TopK(8 * 68)], ids=str)
 def test_entrywise_compressors_reach_the_optimum_near_it(compressor: Any) -> None:
     objective, fed = LogisticRidge(1e-3), federation("phishing")
