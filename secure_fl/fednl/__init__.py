@@ -1,19 +1,6 @@
 """FedNL: Newton-type federated learning from compressed differences of Hessians."""
 
-from secure_fl.fednl.compressors import (
-    Class,
-    Compressor,
-    Dithering,
-    Identity,
-    Natural,
-    PowerSGD,
-    RandK,
-    RankR,
-    Scaled,
-    SharedRandK,
-    TopK,
-    learning_rate,
-)
+from secure_fl.fednl.compressors import Class, Compressor, Identity, Scaled, learning_rate
 from secure_fl.fednl.fednl import fednl
 from secure_fl.fednl.fednl_bc import BidirectionalState, fednl_bc
 from secure_fl.fednl.fednl_cr import fednl_cr, hessian_lipschitz
@@ -30,8 +17,11 @@ from secure_fl.fednl.first_order import (
     smoothness,
 )
 from secure_fl.fednl.learning import mean_curve, mean_slope, mean_value
+from secure_fl.fednl.low_rank import PowerSGD, RankR
 from secure_fl.fednl.newton import newton, newton_star, newton_zero, optimum
 from secure_fl.fednl.problem import LogisticRidge
+from secure_fl.fednl.quantisers import Dithering, Natural
+from secure_fl.fednl.sparsifiers import RandK, SharedRandK, TopK
 from secure_fl.fednl.states import NewtonState
 
 __all__ = [

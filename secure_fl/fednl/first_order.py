@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
-from secure_fl.fednl.compressors import Compressor, Dithering
+from secure_fl.fednl.compressors import Compressor
 from secure_fl.fednl.fednl_ls import backtrack, check_search
 from secure_fl.fednl.learning import mean_slope, mean_value, packed, takes_sparse
 from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.quantisers import Dithering
 from secure_fl.fednl.states import Array, origin
 from secure_fl.fednl.triangles import unpack
 

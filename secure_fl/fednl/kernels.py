@@ -185,5 +185,7 @@ def dense_outer_products(
             i = np.int64(indices[a])
             ca = c * data[a]
             base = i * (i + 1) // 2
-            for j in range(i + 1):
-                out[base + j] += ca * row[j]
+            # A view, so that the compiler sees a plain loop it can make wide.
+            line = out[base : base + i + 1]
+            for j in range(len(line)):
+                line[j] += ca * row[j]

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.federation import Client, Federation, SparseArray, Tree, broadcastable, client_step
-from secure_fl.fednl.compressors import Compressor, SharedRandK, TopK, learning_rate
+from secure_fl.fednl.compressors import Compressor, learning_rate
 from secure_fl.fednl.problem import LocalProblem, LogisticRidge, local_problem, scratch
+from secure_fl.fednl.sparsifiers import SharedRandK, TopK
 from secure_fl.fednl.triangles import packed_size
 
 Array = NDArray[Any]
@@ -136,7 +137,7 @@ def improve(
 
 
 def _spectral(local: LocalProblem, values: Array) -> float:
-    from secure_fl.fednl.compressors import leading_eigenpairs
+    from secure_fl.fednl.low_rank import leading_eigenpairs
     from secure_fl.fednl.triangles import unpack
 
     largest, _ = leading_eigenpairs(unpack(local.support.dense(values), local.d), 1)

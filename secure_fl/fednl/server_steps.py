@@ -26,7 +26,7 @@ def projected_step(hessian: Array, mu: float, gradient: Array) -> Array:
         cho_factor(H - mu * np.eye(len(H)), lower=True, check_finite=False)
         return cho_solve(cho_factor(H, lower=True, check_finite=False), gradient)
     except np.linalg.LinAlgError:
-        values, vectors = eigh(H, check_finite=False)
+        values, vectors = eigh(H, check_finite=False, driver="evd")
         return vectors @ ((vectors.T @ gradient) / np.maximum(values, mu))
 
 
@@ -43,7 +43,7 @@ def shifted_step(hessian: Array, shift: float, gradient: Array) -> Array:
     try:
         return cho_solve(cho_factor(H, lower=True, check_finite=False), gradient)
     except np.linalg.LinAlgError:
-        values, vectors = eigh(H, check_finite=False)
+        values, vectors = eigh(H, check_finite=False, driver="evd")
         floor = max(abs(values).max() * len(H) * np.finfo(float).eps, np.finfo(float).tiny)
         return vectors @ ((vectors.T @ gradient) / np.maximum(values, floor))
 
@@ -57,7 +57,7 @@ def cubic_step(hessian: Array, shift: float, gradient: Array, lipschitz: float) 
     from scipy.linalg import eigh
     from scipy.optimize import brentq
 
-    values, vectors = eigh(unpack(hessian, len(gradient)), check_finite=False)
+    values, vectors = eigh(unpack(hessian, len(gradient)), check_finite=False, driver="evd")
     values = values + shift
     g = vectors.T @ gradient
     size = float(np.linalg.norm(g))

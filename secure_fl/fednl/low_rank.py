@@ -1,0 +1,133 @@
+"""Compressors of low rank: truncated eigen-decomposition and one power iteration (B.3.2, B.5)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.federation import broadcastable
+from secure_fl.fednl.compressors import Class, Compressor, LazyRng
+from secure_fl.fednl.problem import Support
+from secure_fl.fednl.triangles import entries_of, packed_size
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _LowRank(Compressor):
+    rank: int
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank {self.rank}: expected at least 1")
+
+    @property
+    def entrywise(self) -> bool:
+        """An outer product fills every entry."""
+        return False
+
+    def low_rank(self, M: Array, rng: LazyRng) -> Array:
+        """The approximation of a symmetric matrix."""
+        raise NotImplementedError
+
+    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
+        """The approximation on the support, computed among the features present."""
+        rows, columns = entries_of(support.index)
+        off = rows != columns
+        reached = np.unique(np.concatenate([rows[off], columns[off]]))
+        # Features that occur alone stand on the diagonal only; they count where they are not 0.
+        lone = rows[(~off) & (values != 0)]
+        reached = np.union1d(reached, lone)
+        if len(reached) == 0:
+            return np.zeros_like(values)
+        where = np.full(support.d, -1)
+        where[reached] = np.arange(len(reached))
+        inside = (where[rows] >= 0) & (where[columns] >= 0)
+        r, c = where[rows[inside]], where[columns[inside]]
+        M = np.zeros((len(reached), len(reached)))
+        M[r, c] = values[inside]
+        M[c, r] = values[inside]
+        out = np.zeros_like(values)
+        out[inside] = self.low_rank(M, rng)[r, c]
+        return out
+
+    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
+        """Low rank is for matrices.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"{type(self).__name__} compresses matrices; take TopK for vectors")
+
+
+@broadcastable
+@dataclass(frozen=True)
+class RankR(_LowRank):
+    """The R eigenpairs of largest magnitude (eq. 17); Lanczos where R is small against d."""
+
+    def on_matrices(self, d: int) -> Class:
+        """Contractive with R/d."""
+        return Class(min(self.rank / d, 1.0))
+
+    def matrix_bits(self, d: int) -> float:
+        """R vectors and eigenvalues, or the triangle where that is less."""
+        return 64.0 * min(self.rank * (d + 1), packed_size(d))
+
+    def low_rank(self, M: Array, rng: LazyRng) -> Array:
+        """Truncated eigen-decomposition."""
+        values, vectors = leading_eigenpairs(M, self.rank)
+        return (vectors * values) @ vectors.T
+
+
+LANCZOS_FROM = 100
+"""Order from which Lanczos is tried; below it a full decomposition takes about a millisecond."""
+
+LANCZOS_RESTARTS = 30
+"""A spectrum that needs more has nearly equal magnitudes; the full decomposition is faster then."""
+
+
+def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
+    """The eigenpairs of a symmetric matrix with the largest magnitudes."""
+    from scipy.linalg import eigh
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    n = len(M)
+    if n >= LANCZOS_FROM and 10 * rank <= n and np.any(M):
+        try:
+            # A start with a part in every direction, the same on every run.
+            start = np.random.default_rng(0).standard_normal(n)
+            values, vectors = eigsh(M, rank, which="LM", v0=start, maxiter=LANCZOS_RESTARTS)
+            return values, vectors
+        except ArpackNoConvergence:
+            pass  # nearly equal magnitudes; the full decomposition tells them apart
+    values, vectors = eigh(M, driver="evd")
+    kept = np.argsort(-np.abs(values), kind="stable")[:rank]
+    return values[kept], vectors[:, kept]
+
+
+@broadcastable
+@dataclass(frozen=True)
+class PowerSGD(_LowRank):
+    """One power iteration of rank R (Vogels et al. 2019), made symmetric.
+
+    P spans M Q for a random Gaussian Q; the result is the symmetric part of P P^T M, so it is no
+    longer than M and no farther from it than 0 is. That is all that holds for every draw: delta 0.
+    """
+
+    def on_matrices(self, d: int) -> Class:
+        """Contractive, with no delta above 0 for certain; exact where R >= d."""
+        return Class(1.0 if self.rank >= d else 0.0)
+
+    def matrix_bits(self, d: int) -> float:
+        """Two (d, R) factors, or the triangle where that is less."""
+        return 64.0 * min(2 * self.rank * d, packed_size(d))
+
+    def low_rank(self, M: Array, rng: LazyRng) -> Array:
+        """One power iteration."""
+        if self.rank >= len(M):
+            return M
+        Q = rng().standard_normal((len(M), self.rank))
+        P, _ = np.linalg.qr(M @ Q)
+        near = P @ (P.T @ M)
+        return 0.5 * (near + near.T)
