@@ -18,6 +18,7 @@ COMMANDS = {
     "encrypt": "cli.query:encrypt",
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
+    "predict": "cli.trainers:predict",
     "report": "cli.report:report",
     "train": "cli.train:train",
 }

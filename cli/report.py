@@ -1,12 +1,15 @@
 """`securefl report`: one page about a run, for whoever must sign it."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.data import make_read_options, read_options
 from cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from secure_fl.data import ReadOptions
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -20,7 +23,11 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Path(dir_okay=False, path_type=Path),
     help="The page; an older one is replaced.",
 )
-@click.option("--ledgers", type=_folder, help="Folder of the clients' ledgers, NAME.jsonl.")
+@click.option(
+    "--ledgers",
+    type=click.Path(exists=True, path_type=Path),
+    help="Folder of the clients' ledgers, NAME.jsonl; of a trainer's run its ledger, a file.",
+)
 @click.option("--keys", type=_folder, help="Folder of the querier's keys; no secret is opened.")
 @click.option(
     "--contributions", type=_folder, help="Folder of contributions, to count what was sent."
@@ -53,7 +60,11 @@ def report(
     No record is on it. What is not given is left out, and the page says so.
     """
     from secure_fl.report import Sources, gather, write_report
+    from secure_fl.report.trained import is_trained
 
+    if is_trained(run):
+        _report_trained(output, run, out, ledgers, test, make_read_options(**reading))
+        return
     sources = Sources(
         run=run,
         ledgers=ledgers,
@@ -81,5 +92,28 @@ def report(
         },
         "accuracy": None if measured is None else measured.exact,
         "accuracy_of_codes": None if measured is None else measured.coded,
+    }
+    output.result(data, f"{out}: {size / 1e3:.0f} kB; open it in a browser, nothing is loaded")
+
+
+def _report_trained(
+    output: Output,
+    run: Path,
+    out: Path,
+    ledger: Path | None,
+    test: Path | None,
+    reading: "ReadOptions",
+) -> None:
+    """The page of a run of `train --method`."""
+    from secure_fl.report.trained import gather_trained, write_trained_report
+
+    facts = gather_trained(run, ledger=ledger, test=test, reading=reading)
+    size = write_trained_report(out, facts)
+    counts = facts.counts
+    data = {
+        "page": str(out),
+        "bytes": size,
+        "promises": {"model": facts.model.origin.get("privacy")},
+        "accuracy": None if counts is None else float(counts.trace() / counts.sum()),
     }
     output.result(data, f"{out}: {size / 1e3:.0f} kB; open it in a browser, nothing is loaded")

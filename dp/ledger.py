@@ -190,7 +190,7 @@ class Ledger:
         """
         with locked(self.path):
             lines = self._read()
-            self._check_budget(_budget_from_json(lines[0]["budget"]), _events(lines), event)
+            check_budget(self.path, _budget_from_json(lines[0]["budget"]), _events(lines), event)
             body = {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 **_event_to_json(event),
@@ -199,22 +199,10 @@ class Ledger:
             replace(self.path, b"".join(_line(each) for each in [*lines, line]))
             return str(line["digest"])
 
-    def _check_budget(self, budget: Budget | None, events: tuple[Event, ...], event: Event) -> None:
-        if budget is None:
-            return
-        if event.adjacency != budget.adjacency:
-            raise InputError(
-                f"{self.path}: the budget is per {budget.adjacency.unit}, the event per"
-                f" {event.adjacency.unit}; units do not add up, keep a ledger for each"
-            )
-        total = _total([*events, event], budget.delta)
-        if total.epsilon > budget.epsilon * (1 + 1e-9):
-            spent = _total(events, budget.delta)
-            raise BudgetError(
-                f"{self.path}: the event would bring epsilon to {total.epsilon:.4g} at delta"
-                f" {budget.delta:g} per {budget.adjacency.unit}, the budget is"
-                f" {budget.epsilon:g} ({spent.epsilon:.4g} spent); no noise was drawn"
-            )
+    def check(self, event: Event) -> None:
+        """Raises what `spend` would, and adds nothing; another event may still come in between."""
+        lines = self._read()
+        check_budget(self.path, _budget_from_json(lines[0]["budget"]), _events(lines), event)
 
     def _read(self) -> list[dict[str, Any]]:
         try:
@@ -226,6 +214,38 @@ class Ledger:
                 f"{self.path}: no ledger can be read here ({error.strerror})"
             ) from None
         return _verified(content, self.path)
+
+
+def check_budget(
+    path: Path, budget: Budget | None, events: tuple[Event, ...], event: Event
+) -> None:
+    """Refuses an event that the books at `path` could not take.
+
+    Args:
+        path: of the ledger, for the message.
+        budget: of the ledger; None allows everything.
+        events: booked so far.
+        event: the next.
+
+    Raises:
+        BudgetError: the events would cost more than the budget.
+        InputError: the event's unit is not the budget's.
+    """
+    if budget is None:
+        return
+    if event.adjacency != budget.adjacency:
+        raise InputError(
+            f"{path}: the budget is per {budget.adjacency.unit}, the event per"
+            f" {event.adjacency.unit}; units do not add up, keep a ledger for each"
+        )
+    total = _total([*events, event], budget.delta)
+    if total.epsilon > budget.epsilon * (1 + 1e-9):
+        spent = _total(events, budget.delta)
+        raise BudgetError(
+            f"{path}: the event would bring epsilon to {total.epsilon:.4g} at delta"
+            f" {budget.delta:g} per {budget.adjacency.unit}, the budget is"
+            f" {budget.epsilon:g} ({spent.epsilon:.4g} spent); no noise was drawn"
+        )
 
 
 def _verified(content: bytes, path: Path) -> list[dict[str, Any]]:

@@ -94,6 +94,16 @@ class Plan:
         assert isinstance(self.mechanism, GaussianNoise)
         return self.mechanism.row_noise(self.squared_row_steps(n_columns))
 
+    def event(self, n_columns: int, purpose: str) -> Event:
+        """What the release books, whatever the number of its rows."""
+        noise = self.noise(n_columns)
+        gaussian = None
+        if isinstance(noise, DiscreteGaussian):
+            multiplier = float(noise.sigma) / self.sensitivity(n_columns)
+            gaussian = Gaussian(multiplier, discrete=True)
+        promise = Promise(self.mechanism.epsilon, self.mechanism.delta)
+        return Event(purpose, self.adjacency, promise, gaussian)
+
     def sensitivity(self, n_columns: int) -> float:
         """In steps; the L2 distance of a row for records."""
         if isinstance(self.adjacency, Element):
@@ -232,18 +242,18 @@ def release_batches(
     private = _same_width(batches)
     n_columns = private[0].shape[1]
     noise = plan.noise(n_columns)
-    digest = _keep_books(plan, noise, n_columns, ledger, purpose)
+    digest = _keep_books(plan, n_columns, ledger, purpose)
     noisy = tuple(_noised(X, plan, noise) for X in private)
     variance = noise.variance * plan.grid.step**2
-    passes: list[int] = []
+    blocks: list[Smoothed] = []
     matrices: list[Array] = []
     for X, protected in zip(private, noisy, strict=True):
         smoothed = _smoothed_blocks(protected, variance, plan.smoothing, X)
-        passes += [each.passes for each in smoothed]
+        blocks += smoothed
         joined = np.concatenate([each.matrix for each in smoothed])
         matrices.append(plan.grid.nearest(joined))
     rows = sum(len(X) for X in private)
-    statement = _statement(plan, noise, n_columns, len(private), rows, tuple(passes), digest)
+    statement = _statement(plan, noise, n_columns, len(private), rows, blocks, digest)
     return BatchRelease(tuple(matrices), noisy, statement)
 
 
@@ -261,9 +271,7 @@ def _same_width(batches: Sequence[object]) -> list[Array]:
     return private
 
 
-def _keep_books(
-    plan: Plan, noise: Noise, n_columns: int, ledger: Ledger | None, purpose: str
-) -> str | None:
+def _keep_books(plan: Plan, n_columns: int, ledger: Ledger | None, purpose: str) -> str | None:
     if ledger is None:
         return None
     if not plan.guarantee:
@@ -271,12 +279,7 @@ def _keep_books(
             "smoothing: 'oracle' voids the guarantee, no ledger can account for it; leave the"
             " ledger out or choose 'sure'"
         )
-    gaussian = None
-    if isinstance(noise, DiscreteGaussian):
-        multiplier = float(noise.sigma) / plan.sensitivity(n_columns)
-        gaussian = Gaussian(multiplier, discrete=True)
-    promise = Promise(plan.mechanism.epsilon, plan.mechanism.delta)
-    return ledger.spend(Event(purpose, plan.adjacency, promise, gaussian))
+    return ledger.spend(plan.event(n_columns, purpose))
 
 
 def _noised(X: Array, plan: Plan, noise: Noise) -> Array:
@@ -337,11 +340,12 @@ def _statement(
     n_columns: int,
     n_batches: int,
     rows: int,
-    passes: tuple[int, ...],
+    blocks: Sequence[Smoothed],
     digest: str | None,
 ) -> Statement:
     rules = {
-        "sure": "passes chosen from the noisy matrix alone by Stein's unbiased risk estimate",
+        "sure": "passes, and the share of the smoothed matrix, chosen from the noisy matrix alone"
+        " by Stein's risk estimate",
         "none": "none",
         "oracle": "passes chosen by comparing with the private matrix; NO GUARANTEE",
     }
@@ -360,7 +364,8 @@ def _statement(
         bounds=(plan.grid.low, plan.grid.high),
         grid=plan.grid.step,
         smoothing=rule,
-        passes=passes,
+        passes=tuple(each.passes for each in blocks),
+        shares=tuple(each.share for each in blocks),
         batches=n_batches,
         rows=rows,
         columns=n_columns,

@@ -63,6 +63,7 @@ class Statement:
         smoothing: rule of the smoothing.
         passes: smoothing passes of every block of rows, from released data unless guarantee is
             False.
+        shares: of the smoothed matrix in what is released, in [0, 1], block by block.
         batches: number of batches.
         rows: number of rows over all batches.
         columns: number of columns.
@@ -84,6 +85,7 @@ class Statement:
     grid: float
     smoothing: str
     passes: tuple[int, ...]
+    shares: tuple[float, ...]
     batches: int
     rows: int
     columns: int
@@ -104,7 +106,7 @@ class Statement:
         """JSON types only."""
         value = asdict(self)
         value["bounds"] = list(self.bounds)
-        for key in ("passes", "record_level", "assumptions", "not_protected"):
+        for key in ("passes", "shares", "record_level", "assumptions", "not_protected"):
             value[key] = list(value[key])
         value["promise"] = self.promise
         if not self.guarantee:

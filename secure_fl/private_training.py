@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dp
-from dp.release import Smoothing
+from dp.ledger import check_budget
+from dp.release import Smoothing, make_plan
 from fhe.envelope import write_atomic
 from kahm import Bank, split
 from secure_fl.errors import InputError
@@ -71,6 +72,31 @@ def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledge
             f"{path}: holds budget {ledger.budget}, not {budget}; leave the budget out"
         )
     return ledger
+
+
+def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, folder: Path) -> None:
+    """Asks every client's ledger before any is written to or any noise is drawn.
+
+    Raises:
+        InputError: a budget is given that differs from a ledger's.
+        dp.InputError: the plan makes no sense.
+        dp.BudgetError: a client's budget does not allow the release; names its ledger.
+    """
+    event = make_plan(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        bounds=plan.bounds,
+        grid=plan.grid,
+        mechanism=plan.mechanism,
+        smoothing=plan.smoothing,
+    ).event(n_features, "head")
+    for client in clients:
+        path = folder / f"{client}.jsonl"
+        if path.exists():
+            open_ledger(folder, client, plan.budget).check(event)
+        else:
+            check_budget(path, plan.budget, (), event)
 
 
 def train_private_head(
@@ -138,8 +164,9 @@ def train_private_heads(
         progress: told after every client.
 
     Raises:
-        dp.BudgetError: a client's budget does not allow it.
+        dp.BudgetError: a client's budget does not allow it; no client released anything.
     """
+    check_budgets([name for name, _, _ in clients], manifest.n_features, plan, ledgers)
     heads, statements = [], []
     for i, (name, X, y) in enumerate(clients):
         ledger = open_ledger(ledgers, name, plan.budget)

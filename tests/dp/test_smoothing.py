@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dp import smoothing
 from dp.errors import InputError
 from dp.grid import Array, Grid
 from dp.mechanisms import OptimalNoise
-from dp.smoothing import estimated_risk, smooth, smooth_fixed, smooth_oracle_without_guarantee
+from dp.smoothing import mixed_risk, smooth, smooth_fixed, smooth_oracle_without_guarantee
 
 GRID = Grid.make((-8.0, 8.0), 2.0**-10)
 
@@ -42,19 +44,14 @@ def ratios(X: Array, epsilon: float) -> tuple[float, float]:
 @pytest.mark.parametrize("family", [low_rank, clustered, unstructured])
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0])
 def test_the_default_is_close_to_the_oracle_on_simulated_matrices(family, epsilon: float):
-    """The noise is the system's, so the bounds leave room for an unlucky draw.
-
-    Of 32 matrices a case, the nine-in-ten ratio to the oracle was at most 1.06 (low rank, epsilon
-    1), and one clustered matrix at epsilon 3 came out 7.5 % worse than without smoothing.
-    """
+    """The oracle chooses m alone, so a share between may do better than it."""
     rng = np.random.default_rng(1)
     sizes = [(20, 30), (60, 30), (60, 200), (100, 100)]
-    found = [ratios(family(rng, *size), epsilon) for size in sizes * 3]
+    found = [ratios(family(rng, *size), epsilon) for size in sizes * 6]
     to_oracle, to_noisy = np.array(found).T
-    assert np.median(to_oracle) <= 1.01
-    assert np.quantile(to_oracle, 0.9) <= 1.12
-    assert np.quantile(to_noisy, 0.7) <= 1.02
-    assert to_noisy.max() <= 1.15
+    assert np.median(to_oracle) <= 1.001
+    assert np.quantile(to_oracle, 0.9) <= 1.03
+    assert to_noisy.max() <= 1.02
 
 
 def test_the_default_is_close_to_the_oracle_on_real_features(shared: Path):
@@ -68,29 +65,51 @@ def test_the_default_is_close_to_the_oracle_on_real_features(shared: Path):
             rows = rng.choice(np.flatnonzero(y == c), int(rng.integers(2, 100)), replace=False)
             found.append(ratios(X[rows], epsilon))
     to_oracle, to_noisy = np.array(found).T
-    assert np.median(to_oracle) == pytest.approx(1.0, abs=1e-3)
+    assert np.median(to_oracle) <= 1.001
     assert np.quantile(to_oracle, 0.9) <= 1.03
     assert to_noisy.max() <= 1.02
 
 
-def test_the_estimate_is_unbiased_for_a_fixed_matrix():
-    """Its mean over the noise is the true error, for a smoothing matrix that does not see it."""
+def test_the_estimated_correlation_is_that_with_the_noise():
+    """Stein's identity with the divergence of the whole smoother, kernel included, on the real
+    noise, which is no Gaussian: the mean over draws of var (div S - N n) is that of <D, V>."""
+    from kahm.machine import smoother
+
     rng = np.random.default_rng(0)
-    X, A = rng.normal(size=(6, 5)), rng.normal(size=(6, 6)) / 3
-    noise = OptimalNoise(2.0, 1e-2).noise(8)
-    variance = noise.variance / 64
-    estimates, errors = [], []
-    for V in noise.draw(30 * 4000).reshape(4000, 6, 5) / 8:
-        smoothed = A @ (X + V)
-        estimates.append(estimated_risk(smoothed, X + V, A, variance))
-        errors.append(np.sum(np.square(smoothed - X)))
-    gap = np.array(estimates) - np.array(errors)
-    assert abs(gap.mean()) < 5 * gap.std() / len(gap) ** 0.5
+    X = clustered(rng, 40, 20)
+    noise = OptimalNoise(2.0, 1e-5).noise(64)
+    variance = noise.variance / 64**2
+    length = smoothing.PROBE * variance**0.5
+    gaps, fixed = [], []
+    for V in noise.draw(150 * X.size).reshape(150, *X.shape) / 64:
+        H = smoother(X + V)
+        smoothed = H.T @ (X + V)
+        signs = rng.choice([-1.0, 1.0], X.shape)
+        probed = X + V + length * signs
+        divergence = np.sum(signs * (smoother(probed).T @ probed - smoothed)) / length
+        found = np.sum((smoothed - X - V) * V)
+        gaps.append(variance * (divergence - X.size) - found)
+        fixed.append(variance * (X.shape[1] * np.trace(H) - X.size) - found)
+    error = np.std(gaps) / len(gaps) ** 0.5
+    assert abs(np.mean(gaps)) < 5 * error
+    # With the kernel held fixed the same estimate promises gains that are not there.
+    assert np.mean(fixed) < -10 * error
+
+
+@given(st.floats(-100, 100), st.integers(0, 2**32 - 1))
+def test_the_share_has_the_least_risk(correlation, seed):
+    step = np.random.default_rng(seed).normal(size=(3, 4))
+    squared = np.sum(step**2)
+    risk, share = mixed_risk(step, correlation)
+    others = np.linspace(0, 1, 101)
+    assert 0 <= share <= 1
+    assert risk <= np.min(others**2 * squared + 2 * others * correlation) + 1e-9
+    assert mixed_risk(np.zeros((2, 2)), correlation) == (0.0, 0.0)
 
 
 def test_the_default_cannot_receive_the_private_matrix():
     assert list(inspect.signature(smooth).parameters) == ["noisy", "variance", "most"]
-    sources = inspect.getsource(smoothing.smooth) + inspect.getsource(smoothing.estimated_risk)
+    sources = inspect.getsource(smoothing.smooth) + inspect.getsource(smoothing.mixed_risk)
     assert "private" not in sources
 
 

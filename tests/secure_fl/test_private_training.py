@@ -89,6 +89,49 @@ def test_a_budget_that_is_spent_refuses_before_noise_is_drawn(clients, tmp_path)
     assert len(dp.Ledger.open(tmp_path / "a.jsonl").events) == 1
 
 
+def test_no_client_releases_where_one_may_not(clients, tmp_path):
+    """The second client's books are full, so the first must not spend either."""
+    import attrs
+
+    full = open_ledger(tmp_path, "b", dp.Budget(10.0, 1e-4, dp.Element(1.0)))
+    full.spend(dp.Event("earlier", dp.Element(1.0), dp.Promise(9.0, 1e-5)))
+    before = full.path.read_bytes()
+    with pytest.raises(dp.BudgetError, match=r"b\.jsonl"):
+        train_private_heads(clients, manifest(), PLAN, tmp_path)
+    assert full.path.read_bytes() == before
+    assert not (tmp_path / "a.jsonl").exists()
+    plan = attrs.evolve(PLAN, budget=dp.Budget(4.0, 1e-4, dp.Element(1.0)))
+    with pytest.raises(dp.BudgetError, match=r"a\.jsonl"):
+        train_private_heads(clients, manifest(), plan, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_records_as_the_unit_keep_files_free_of_records_and_say_so(clients, tmp_path):
+    """A whole record replaced: clipped rows, discrete Gaussian noise, one event a client."""
+    plan = PrivacyPlan(
+        epsilon=8.0,
+        delta=1e-5,
+        adjacency=dp.Record(2.0),
+        bounds=(0.0, 1.0),
+        grid=2.0**-6,
+        mechanism="gaussian",
+    )
+    facts = manifest(unit="record")
+    heads, statements = train_private_heads(clients, facts, plan, tmp_path / "ledgers")
+    create_run(tmp_path / "run", heads, facts, statements)
+    for name, statement in statements:
+        assert "record" in statement.promise
+        assert statement.record_level == ()
+        (event,) = dp.Ledger.open(tmp_path / "ledgers" / f"{name}.jsonl").events
+        assert event.gaussian is not None
+        assert event.adjacency == dp.Record(2.0)
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    for _, X, _ in clients:
+        for row in X:
+            for dtype in (np.float32, np.float64):
+                assert not any(row.astype(dtype).tobytes() in content for content in files)
+
+
 def test_another_budget_than_the_ledgers_is_refused(tmp_path):
     open_ledger(tmp_path, "a", dp.Budget(10.0, 1e-4, dp.Element(1.0)))
     with pytest.raises(InputError, match="leave the budget out"):

@@ -1,0 +1,75 @@
+"""FedNL: Newton-type federated learning from compressed differences of Hessians."""
+
+from secure_fl.fednl.compressors import (
+    Class,
+    Compressor,
+    Dithering,
+    Identity,
+    Natural,
+    PowerSGD,
+    RandK,
+    RankR,
+    Scaled,
+    SharedRandK,
+    TopK,
+    learning_rate,
+)
+from secure_fl.fednl.fednl import fednl
+from secure_fl.fednl.fednl_bc import BidirectionalState, fednl_bc
+from secure_fl.fednl.fednl_cr import fednl_cr, hessian_lipschitz
+from secure_fl.fednl.fednl_ls import fednl_ls
+from secure_fl.fednl.fednl_pp import PartialState, fednl_pp
+from secure_fl.fednl.first_order import (
+    FirstOrderState,
+    Smoothness,
+    adiana,
+    diana,
+    gradient_descent,
+    gradient_descent_ls,
+    shifted_local_gd,
+    smoothness,
+)
+from secure_fl.fednl.learning import mean_curve, mean_slope, mean_value
+from secure_fl.fednl.newton import newton, newton_star, newton_zero, optimum
+from secure_fl.fednl.problem import LogisticRidge
+from secure_fl.fednl.states import NewtonState
+
+__all__ = [
+    "BidirectionalState",
+    "Class",
+    "Compressor",
+    "Dithering",
+    "FirstOrderState",
+    "Identity",
+    "LogisticRidge",
+    "Natural",
+    "NewtonState",
+    "PartialState",
+    "PowerSGD",
+    "RandK",
+    "RankR",
+    "Scaled",
+    "SharedRandK",
+    "Smoothness",
+    "TopK",
+    "adiana",
+    "diana",
+    "fednl",
+    "fednl_bc",
+    "fednl_cr",
+    "fednl_ls",
+    "fednl_pp",
+    "gradient_descent",
+    "gradient_descent_ls",
+    "hessian_lipschitz",
+    "learning_rate",
+    "mean_curve",
+    "mean_slope",
+    "mean_value",
+    "newton",
+    "newton_star",
+    "newton_zero",
+    "optimum",
+    "shifted_local_gd",
+    "smoothness",
+]

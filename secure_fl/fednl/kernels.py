@@ -1,0 +1,189 @@
+"""Compiled loops over a client's sparse rows; they release the interpreter's lock.
+
+Import this module late: loading the compiler takes longer than the command line may.
+All rows are CSR with ascending columns; `position` holds, for each row's pairs of entries (a, b)
+with b <= a in order, the place of that pair in the values of the client's support.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@njit(nogil=True, cache=True)
+def evaluate(
+    indptr: Array,
+    indices: Array,
+    data: Array,
+    targets: Array,
+    x: Array,
+    gradient: Array,
+    curvature: Array,
+) -> float:
+    """Mean logistic loss; fills its gradient and each row's curvature / m, in one pass."""
+    m = len(targets)
+    gradient[:] = 0.0
+    loss = 0.0
+    for r in range(m):
+        start, end = indptr[r], indptr[r + 1]
+        dot = 0.0
+        for e in range(start, end):
+            dot += data[e] * x[indices[e]]
+        b = targets[r]
+        margin = b * dot
+        # exp of a negative number only: margins of any size neither overflow nor cancel.
+        small = np.exp(-abs(margin))
+        loss += np.log1p(small) + max(-margin, 0.0)
+        wrong = (small if margin >= 0.0 else 1.0) / (1.0 + small)
+        curvature[r] = small / ((1.0 + small) * (1.0 + small)) / m
+        pull = -b * wrong / m
+        for e in range(start, end):
+            gradient[indices[e]] += pull * data[e]
+    return loss / m
+
+
+@njit(nogil=True, cache=True)
+def loss_only(indptr: Array, indices: Array, data: Array, targets: Array, x: Array) -> float:
+    """Mean logistic loss."""
+    loss = 0.0
+    for r in range(len(targets)):
+        dot = 0.0
+        for e in range(indptr[r], indptr[r + 1]):
+            dot += data[e] * x[indices[e]]
+        margin = targets[r] * dot
+        loss += np.log1p(np.exp(-abs(margin))) + max(-margin, 0.0)
+    return loss / len(targets)
+
+
+@njit(nogil=True, cache=True)
+def pair_places(indptr: Array, indices: Array, out: Array) -> None:
+    """Packed places of all pairs of entries, row by row."""
+    e = 0
+    for r in range(len(indptr) - 1):
+        for a in range(indptr[r], indptr[r + 1]):
+            i = np.int64(indices[a])
+            base = i * (i + 1) // 2
+            for b in range(indptr[r], a + 1):
+                out[e] = base + indices[b]
+                e += 1
+
+
+@njit(nogil=True, cache=True)
+def outer_products(
+    indptr: Array, data: Array, curvature: Array, position: Array, out: Array
+) -> None:
+    """Sum over rows of curvature times outer product, on the support."""
+    out[:] = 0.0
+    e = 0
+    for r in range(len(indptr) - 1):
+        start, end = indptr[r], indptr[r + 1]
+        c = curvature[r]
+        for a in range(start, end):
+            ca = c * data[a]
+            for b in range(start, a + 1):
+                out[position[e]] += ca * data[b]
+                e += 1
+
+
+@njit(nogil=True, cache=True)
+def equal_outer_products(
+    indptr: Array, curvature: Array, position: Array, value: float, out: Array
+) -> None:
+    """`outer_products` of rows whose entries all have one value: half of the memory traffic."""
+    out[:] = 0.0
+    e = 0
+    for r in range(len(indptr) - 1):
+        k = indptr[r + 1] - indptr[r]
+        c = curvature[r] * value * value
+        for _ in range(k * (k + 1) // 2):
+            out[position[e]] += c
+            e += 1
+
+
+@njit(nogil=True, cache=True)
+def subtract(values: Array, estimate: Array, diagonal: Array) -> float:
+    """values -= estimate; returns the squared Frobenius norm of the symmetric difference."""
+    total = 0.0
+    for p in range(len(values)):
+        v = values[p] - estimate[p]
+        values[p] = v
+        total += v * v
+    twice = 2.0 * total
+    for p in diagonal:
+        twice -= values[p] * values[p]
+    return twice
+
+
+@njit(nogil=True, cache=True)
+def take_and_learn(
+    index: Array,
+    values: Array,
+    positions: Array,
+    scale: float,
+    rate: float,
+    estimate: Array,
+    out: Array,
+) -> None:
+    """out = scale * values at the packed positions; estimate += rate * out there.
+
+    Both index and positions ascend; a position outside the support has the value 0.
+    """
+    p = 0
+    n = len(index)
+    for k in range(len(positions)):
+        wanted = positions[k]
+        while p < n and index[p] < wanted:
+            p += 1
+        if p < n and index[p] == wanted:
+            v = scale * values[p]
+            out[k] = v
+            estimate[p] += rate * v
+        else:
+            out[k] = 0.0
+
+
+@njit(nogil=True, cache=True)
+def largest(values: Array, threshold: float, above: int, k: int, out: Array) -> None:
+    """Places of the k entries with the largest magnitude; the lowest places among equals.
+
+    `threshold` is the k-th largest magnitude and `above` how many exceed it.
+    """
+    ties = k - above
+    found = 0
+    for p in range(len(values)):
+        size = abs(values[p])
+        if size > threshold:
+            out[found] = p
+            found += 1
+        elif size == threshold and ties > 0:
+            out[found] = p
+            found += 1
+            ties -= 1
+
+
+@njit(nogil=True, cache=True)
+def add_scaled(held: Array, rate: float, values: Array) -> None:
+    """held += rate * values."""
+    for p in range(len(held)):
+        held[p] += rate * values[p]
+
+
+@njit(nogil=True, cache=True)
+def dense_outer_products(
+    indptr: Array, indices: Array, data: Array, rows: Array, curvature: Array, out: Array
+) -> None:
+    """`outer_products` on the full triangle: every entry of a row times the row, contiguously."""
+    out[:] = 0.0
+    for r in range(len(indptr) - 1):
+        c = curvature[r]
+        row = rows[r]
+        for a in range(indptr[r], indptr[r + 1]):
+            i = np.int64(indices[a])
+            ca = c * data[a]
+            base = i * (i + 1) // 2
+            for j in range(i + 1):
+                out[base + j] += ca * row[j]

@@ -1,0 +1,201 @@
+"""Logistic regression with a ridge term (FedNL, eq. 12) on a client's sparse rows."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.errors import FeatureError, LabelError
+from secure_fl.federation import Client, broadcastable
+from secure_fl.fednl.triangles import diagonal_places, packed_size, places_of
+
+Array = NDArray[Any]
+
+
+@broadcastable
+@dataclass(frozen=True)
+class LogisticRidge:
+    """f_i(x) = mean of log(1 + exp(-b a.x)) over the client's records + penalty/2 |x|^2 (eq. 12).
+
+    Attributes:
+        penalty: lambda, at least 0; every f_i has it, so f is penalty-strongly convex.
+
+    Raises:
+        ValueError: a negative or non-finite penalty.
+    """
+
+    penalty: float
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.penalty) and self.penalty >= 0):
+            raise ValueError(f"penalty {self.penalty}: expected a finite number of at least 0")
+
+
+DENSE_SHARE = 0.2
+"""Share of entries other than 0 from which contiguous rows were measured faster than pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Entries of the lower triangle in which a client's Hessian can differ from 0.
+
+    The whole diagonal belongs to it, since the ridge term does.
+
+    Attributes:
+        d: order of the matrix.
+        index: packed places, ascending, int64, shape (p,).
+        diagonal: where the diagonal stands among them, shape (d,).
+    """
+
+    d: int
+    index: NDArray[np.int64]
+    diagonal: NDArray[np.int64]
+
+    @staticmethod
+    def of(d: int, places: NDArray[np.int64]) -> "Support":
+        """The support made of some packed places and the diagonal."""
+        seen = np.zeros(packed_size(d), bool)
+        seen[places] = True
+        seen[diagonal_places(d)] = True
+        index = np.flatnonzero(seen)
+        return Support(d, index, np.searchsorted(index, diagonal_places(d)))
+
+    @staticmethod
+    def full(d: int) -> "Support":
+        """All entries."""
+        return Support(d, np.arange(packed_size(d), dtype=np.int64), diagonal_places(d).copy())
+
+    @property
+    def weights(self) -> Array:
+        """1 on the diagonal and 2 off it: how often an entry stands in the full matrix."""
+        out = np.full(len(self.index), 2.0)
+        out[self.diagonal] = 1.0
+        return out
+
+    def dense(self, values: Array) -> Array:
+        """Values on the support as a full packed triangle."""
+        out = np.zeros(packed_size(self.d))
+        out[self.index] = values
+        return out
+
+
+_scratch = threading.local()
+
+
+def scratch(size: int) -> Array:
+    """A thread's own buffer of that size, valid until its next use; small enough for the cache."""
+    held = getattr(_scratch, "buffer", None)
+    if held is None or len(held) < size:
+        held = _scratch.buffer = np.empty(size)
+    return held[:size]
+
+
+class LocalProblem:
+    """A client's records prepared for many evaluations.
+
+    Args:
+        client: targets -1 and 1; features dense or scipy CSR, finite.
+        entrywise: keep the Hessian on the entries that rows can reach; otherwise on all pairs of
+            features present, which a low-rank update fills.
+
+    Raises:
+        LabelError: a target that is neither -1 nor 1.
+        FeatureError: features that are not finite.
+    """
+
+    def __init__(self, client: Client, entrywise: bool) -> None:
+        from scipy.sparse import csr_array
+
+        targets = np.asarray(client.targets, np.float64)
+        if targets.ndim != 1 or not np.isin(targets, (-1.0, 1.0)).all():
+            raise LabelError(
+                f'client "{client.name}": logistic regression expects targets -1 and 1; map the'
+                " two classes to them"
+            )
+        rows = csr_array(client.features, dtype=np.float64)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        if not np.isfinite(rows.data).all():
+            raise FeatureError(f'client "{client.name}": features must be finite; clean them')
+        self.targets = targets
+        self.m, self.d = rows.shape
+        self.indptr = rows.indptr.astype(np.int64)
+        self.indices = rows.indices.astype(np.int32)
+        self.data = rows.data
+        self.curvature = np.empty(self.m)
+        self.entrywise = entrywise
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        from secure_fl.fednl import kernels
+
+        self.rows: Array | None = None
+        self.constant: float | None = None
+        if len(self.data) >= DENSE_SHARE * self.m * self.d:
+            self.rows = np.zeros((self.m, self.d))
+            self.rows[np.repeat(np.arange(self.m), np.diff(self.indptr)), self.indices] = self.data
+            self.support = Support.full(self.d)
+            return
+        counts = np.diff(self.indptr)
+        places = np.empty(int((counts * (counts + 1) // 2).sum()), np.int64)
+        kernels.pair_places(self.indptr, self.indices, places)
+        if self.entrywise:
+            self.support = Support.of(self.d, places)
+        else:
+            present = np.unique(self.indices).astype(np.int64)
+            r, c = np.tril_indices(len(present))
+            self.support = Support.of(self.d, places_of(present[r], present[c]))
+        where = np.zeros(packed_size(self.d), np.int32)
+        where[self.support.index] = np.arange(len(self.support.index), dtype=np.int32)
+        self.position = where[places]
+        if len(self.data) and np.all(self.data == self.data[0]):
+            self.constant = float(self.data[0])
+
+    def evaluate(self, x: Array, penalty: float, out: Array | None = None) -> tuple[float, Array]:
+        """Loss and gradient at x; keeps the curvature of every row for `hessian`."""
+        from secure_fl.fednl import kernels
+
+        gradient = np.empty(self.d) if out is None else out
+        loss = kernels.evaluate(
+            self.indptr, self.indices, self.data, self.targets, x, gradient, self.curvature
+        )
+        gradient += penalty * x
+        return loss + 0.5 * penalty * float(x @ x), gradient
+
+    def loss(self, x: Array, penalty: float) -> float:
+        """Loss at x."""
+        from secure_fl.fednl import kernels
+
+        mean = kernels.loss_only(self.indptr, self.indices, self.data, self.targets, x)
+        return mean + 0.5 * penalty * float(x @ x)
+
+    def hessian(self, penalty: float, out: Array | None = None) -> Array:
+        """The Hessian's values on the support, where `evaluate` was called last; shape (p,)."""
+        return self.weighted_gram(self.curvature, penalty, out)
+
+    def weighted_gram(self, weights: Array, penalty: float, out: Array | None = None) -> Array:
+        """Sum of weight times outer product over the rows, plus the ridge, on the support."""
+        from secure_fl.fednl import kernels
+
+        values = np.empty(len(self.support.index)) if out is None else out
+        if self.rows is not None:
+            kernels.dense_outer_products(
+                self.indptr, self.indices, self.data, self.rows, weights, values
+            )
+        elif self.constant is None:
+            kernels.outer_products(self.indptr, self.data, weights, self.position, values)
+        else:
+            kernels.equal_outer_products(self.indptr, weights, self.position, self.constant, values)
+        values[self.support.diagonal] += penalty
+        return values
+
+
+def local_problem(client: Client, entrywise: bool = True) -> LocalProblem:
+    """The client's prepared records, from its cache where they are there already."""
+    key = f"fednl problem, {'entries' if entrywise else 'features'}"
+    found = client.cache.get(key)
+    if found is None:
+        found = client.cache[key] = LocalProblem(client, entrywise)
+    return found

@@ -1,0 +1,243 @@
+"""The page of an iterative trainer's run: one linear model for all, and the log of its rounds."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+import dp
+from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.data import ReadOptions
+from secure_fl.errors import InputError
+from secure_fl.linear_model import FILE, LinearModel
+from secure_fl.queries import read_queries
+from secure_fl.report import html
+from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
+from secure_fl.report.privacy import LedgerTotal, ledger_totals
+from secure_fl.report.rounds import Round, read_rounds
+
+METRICS = "metrics.jsonl"
+COLUMNS = ("party", "records", "one client's update", "sum of updates", "model")
+
+
+@attrs.frozen(kw_only=True)
+class TrainedFacts:
+    """Everything that the page says.
+
+    Attributes:
+        run: name of the run folder.
+        model: what was trained.
+        size: bytes of its file.
+        rounds: of the trainer.
+        totals: of the federation's ledger, by unit; empty without a ledger.
+        counts: test records by true class and answer, shape (C, C), or None.
+        made: when.
+    """
+
+    run: str
+    model: LinearModel
+    size: int
+    rounds: tuple[Round, ...]
+    totals: tuple[LedgerTotal, ...]
+    counts: NDArray[np.int64] | None
+    made: datetime
+
+
+def is_trained(run: Path) -> bool:
+    """Whether a run folder holds a trainer's model."""
+    return (run / FILE).is_file()
+
+
+def gather_trained(
+    run: Path, *, ledger: Path | None = None, test: Path | None = None, reading: ReadOptions
+) -> TrainedFacts:
+    """Reads everything.
+
+    Args:
+        run: the run folder.
+        ledger: the federation's ledger, a file.
+        test: labelled records that no client trained on.
+        reading: how `test` is read.
+
+    Raises:
+        InputError: a file is missing, damaged, or does not belong to the model.
+        dp.LedgerError: the ledger was edited.
+    """
+    model = LinearModel.load(run)
+    if ledger is not None and not ledger.is_file():
+        raise InputError(f"{ledger}: a trainer keeps one ledger, a file; name it")
+    metrics = run / METRICS
+    return TrainedFacts(
+        run=run.resolve().name,
+        model=model,
+        size=(run / FILE).stat().st_size,
+        rounds=read_rounds(metrics) if metrics.exists() else (),
+        totals=() if ledger is None else ledger_totals(dp.Ledger.open(ledger)),
+        counts=None if test is None else _counts(model, test, reading),
+        made=datetime.now(UTC),
+    )
+
+
+def _counts(model: LinearModel, test: Path, reading: ReadOptions) -> NDArray[np.int64]:
+    features, labels = read_queries(test, model, reading, slice(None))
+    if labels is None:
+        raise InputError(f"{test}: holds no labels; give a file with labels, or leave --test out")
+    codes = {label: c for c, label in enumerate(model.classes)}
+    for label in labels:
+        if label not in codes:
+            raise InputError(f'{test}: label "{label}" is unknown to the model')
+    counts = np.zeros((len(codes), len(codes)), np.int64)
+    truth = np.array([codes[label] for label in labels])
+    np.add.at(counts, (truth, model.predict(features)), 1)
+    return counts
+
+
+def write_trained_report(path: Path, facts: TrainedFacts) -> int:
+    """Writes the page, whole or not at all and readable by its owner only; returns its bytes."""
+    text = render_trained(facts).encode()
+    write_atomic(path, text, mode=PRIVATE)
+    return len(text)
+
+
+def render_trained(facts: TrainedFacts) -> str:
+    """The page as HTML."""
+    parts = [
+        ("protected", "What is protected, by unit", _protected(facts)),
+        ("parties", "Who could learn what", _parties(facts)),
+        ("accuracy", "How good the answers are", _accuracy(facts)),
+        ("rounds", "Rounds of training", _rounds(facts)),
+        ("recipe", "How it was trained", _recipe(facts)),
+        ("sign", "Signed", signature([("model", _digest(facts))])),
+    ]
+    return html.page(
+        f"securefl: report on run “{facts.run}”",
+        html.paragraph(f"{facts.made:%Y-%m-%d %H:%M} UTC", kind="lead"),
+        _short(facts),
+        html.contents([(anchor, title) for anchor, title, _ in parts]),
+        *(html.section(title, *body, anchor=anchor) for anchor, title, body in parts),
+    )
+
+
+def _promise(facts: TrainedFacts) -> str:
+    found = facts.model.origin.get("privacy")
+    return found if isinstance(found, str) else ""
+
+
+def _secure(facts: TrainedFacts) -> bool:
+    return facts.model.origin.get("secure") is True
+
+
+def _short(facts: TrainedFacts) -> str:
+    m = facts.model
+    start = (
+        f"{m.origin.get('method', 'a trainer')}: one linear model for"
+        f" {m.origin.get('clients', 'unknown')} clients, {len(m.classes)} classes."
+    )
+    if _promise(facts):
+        return html.paragraph(f"{start} Promised: {_promise(facts)}.", kind="good")
+    seen = "The server saw sums alone." if _secure(facts) else "The server saw every update."
+    return html.paragraph(
+        f"{start} No differential privacy: what was trained on shows in the model. {seen}",
+        kind="warn",
+    )
+
+
+def _protected(facts: TrainedFacts) -> list[str]:
+    said = (
+        html.paragraph(f"The model says of itself: {_promise(facts)}.")
+        if _promise(facts)
+        else html.paragraph("There is no promise about records or clients.", kind="warn")
+    )
+    if not facts.totals:
+        none = "No ledger was given (--ledgers FILE), so the model's own words are not checked."
+        return [said, html.paragraph(none)]
+    table = ledger_table([("the federation", total) for total in facts.totals])
+    return [said, *table, *_difference(facts)]
+
+
+def _difference(facts: TrainedFacts) -> list[str]:
+    """A warning where the ledger does not say what the model says."""
+    said = [f"epsilon {t.epsilon:.4g} at delta {t.delta:g} per {t.unit}" for t in facts.totals]
+    if not _promise(facts) or any(_promise(facts).startswith(each) for each in said):
+        return []
+    text = (
+        "The ledger's total is not what the model says: it is another run's ledger, or was spent"
+        " further since. The ledger's total holds; do not sign for the model's words."
+    )
+    return [html.paragraph(text, kind="warn")]
+
+
+def _parties(facts: TrainedFacts) -> list[str]:
+    private = bool(_promise(facts))
+    if _secure(facts):
+        update, total = "no: masked", "the noisy sum" if private else "yes"
+    else:
+        clipped = "yes, clipped: it is trusted and adds the noise"
+        update, total = clipped if private else "yes", "yes"
+    seen = "noisy" if private else "yes"
+    rows = [
+        ("a client, of its own", "yes", "yes", "what the server broadcasts", seen),
+        ("another client", "no", "no", "what the server broadcasts", seen),
+        ("the server (aggregator)", "no", update, total, seen),
+        ("whoever gets the model", "no", "no", "no", seen),
+        ("reader of this page", "no", "no", "no", "no: totals over a test file"),
+    ]
+    return [
+        html.table("What a party holds by its role, and could read with it", COLUMNS, rows),
+        html.bullets(
+            [
+                "A sum of few clients says much about each of them.",
+                "The server learns who takes part, when, and how large messages are.",
+                "A client that sends a false update is not detected.",
+            ]
+        ),
+    ]
+
+
+def _accuracy(facts: TrainedFacts) -> list[str]:
+    if facts.counts is None:
+        return [html.paragraph("Not measured: no labelled test file was given (--test).")]
+    total = int(facts.counts.sum())
+    right = int(np.trace(facts.counts))
+    pairs: list[tuple[str, html.Cell]] = [
+        ("test records", total),
+        ("accuracy", f"{right / total:.2%}"),
+    ]
+    return [html.facts(pairs), *confusion(facts.counts, facts.model.classes)]
+
+
+def _rounds(facts: TrainedFacts) -> list[str]:
+    if not facts.rounds:
+        return [html.paragraph(f"No log of the rounds is here ({METRICS}).")]
+    return rounds_chapter(facts.rounds)
+
+
+def _recipe(facts: TrainedFacts) -> list[str]:
+    shown = [(name.replace("_", " "), str(value)) for name, value in _settings(facts.model.origin)]
+    features = facts.model.random
+    return [
+        html.facts(
+            [
+                *shown,
+                ("classes", ", ".join(facts.model.classes[:20])),
+                ("features", facts.model.n_features),
+                ("random features", 0 if features is None else features.count),
+                ("bytes of the model", facts.size),
+            ]
+        )
+    ]
+
+
+def _settings(origin: dict[str, Any]) -> Sequence[tuple[str, Any]]:
+    elsewhere = ("privacy", "random_features")
+    return [(name, value) for name, value in origin.items() if name not in elsewhere]
+
+
+def _digest(facts: TrainedFacts) -> str:
+    import hashlib
+
+    return hashlib.sha256(np.ascontiguousarray(facts.model.weights).tobytes()).hexdigest()

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+
+from secure_fl.federation import Federation, PrivacyError, SecureAggregation
+from secure_fl.fednl import (
+    LogisticRidge,
+    RankR,
+    TopK,
+    adiana,
+    diana,
+    gradient_descent,
+    gradient_descent_ls,
+    mean_slope,
+    mean_value,
+    optimum,
+    shifted_local_gd,
+    smoothness,
+)
+from tests.secure_fl.fednl.problems import random_clients
+
+OBJECTIVE = LogisticRidge(0.1)
+D = 8
+
+
+@pytest.mark.parametrize(
+    ("trainer", "rounds"),
+    [
+        (gradient_descent, 150),
+        (gradient_descent_ls, 100),
+        (diana, 400),
+        (adiana, 1500),
+        (shifted_local_gd, 200),
+    ],
+)
+def test_every_peer_reaches_the_optimum(trainer: object, rounds: int) -> None:
+    fed = Federation(random_clients(4, 30, D))
+    constants = smoothness(fed, OBJECTIVE, d=D)
+    _, value = optimum(fed, OBJECTIVE, d=D)
+    *_, last = trainer(fed, OBJECTIVE, constants, d=D, rounds=rounds)  # type: ignore[operator]
+    assert mean_value(fed, OBJECTIVE, last.weights) - value < 1e-10
+    assert last.round == rounds
+
+
+def test_the_constants_bound_the_change_of_gradients_and_are_attained_nearby() -> None:
+    """L is the largest eigenvalue of the Hessian at 0, where every curvature is 1/4."""
+    fed = Federation(random_clients(4, 30, D))
+    L = smoothness(fed, OBJECTIVE, d=D)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, y = rng.standard_normal((2, D))
+        change = mean_slope(fed, OBJECTIVE, x)[1] - mean_slope(fed, OBJECTIVE, y)[1]
+        assert np.linalg.norm(change) <= L.mean * np.linalg.norm(x - y)
+    rows = [(c.features.toarray(), len(c)) for c in random_clients(4, 30, D)]
+    at_0 = np.mean([A.T @ A / (4 * m) for A, m in rows], axis=0)
+    assert L.mean == pytest.approx(np.linalg.norm(at_0, 2) + 0.1)
+    assert L.largest >= L.mean
+
+
+def test_the_largest_constant_is_not_gathered_behind_secure_aggregation() -> None:
+    fed = Federation(random_clients(4, 30, D), aggregation=SecureAggregation(clip=8.0))
+    with pytest.raises(PrivacyError):
+        smoothness(fed, OBJECTIVE, d=D)
+
+
+@pytest.mark.parametrize("compressor", [TopK(2), RankR(1)], ids=str)
+def test_diana_refuses_compressors_that_are_biased_or_for_matrices(compressor: object) -> None:
+    fed = Federation(random_clients(2, 10, D))
+    constants = smoothness(fed, OBJECTIVE, d=D)
+    with pytest.raises((ValueError, NotImplementedError)):
+        next(diana(fed, OBJECTIVE, constants, d=D, rounds=1, compressor=compressor))  # type: ignore[arg-type]
