@@ -66,7 +66,7 @@ def runnable(block):
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 SLOW = {"how-to/three-machines.md"}
-"""Pages whose commands `make test` runs elsewhere, in the README's day; `make test-all` runs them."""
+"""Pages whose commands other tests run every day, as the README's; `make test-all` runs them."""
 
 TO_RUN = [
     pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
