@@ -15,8 +15,8 @@ from dp.mechanisms import (
     Noise,
     OptimalNoise,
     StaircaseNoise,
-    concentrated_delta,
     make_mechanism,
+    row_delta,
 )
 from dp.samplers import DiscreteGaussian, Staircase, TwoSidedGeometric
 
@@ -163,7 +163,7 @@ def test_the_row_bound_covers_the_exact_curve_of_sampled_directions() -> None:
         if ratio < 1:
             gain += weight * (1 - ratio)
     assert gain < delta
-    assert concentrated_delta(float(noise.sigma), 32**0.5, epsilon) <= delta
+    assert row_delta(float(noise.sigma), 32**0.5, epsilon) <= delta
 
 
 @pytest.mark.parametrize("noise", [m.noise(s) for m, s in CASES], ids=str)
