@@ -65,7 +65,14 @@ def runnable(block):
 
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-TO_RUN = [page for page in PAGES if any(map(runnable, blocks_of(DOCS / page)))]
+SLOW = {"how-to/three-machines.md"}
+"""Pages whose commands other tests run every day, as the README's; `make test-all` runs them."""
+
+TO_RUN = [
+    pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
+    for page in PAGES
+    if any(map(runnable, blocks_of(DOCS / page)))
+]
 
 
 SESSION = """
