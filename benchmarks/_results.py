@@ -2,6 +2,7 @@
 
 import json
 import os
+import reprlib
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def load(path: Path) -> Result:
     content = _read(path)
     if content.get("format") != FORMAT_VERSION:
         raise InputError(
-            f"{path}: format version {content.get('format')}, expected {FORMAT_VERSION};"
+            f"{path}: format version {_short(content.get('format'))}, expected {FORMAT_VERSION};"
             " make it with securefl bench run"
         )
     try:
@@ -126,9 +127,14 @@ def load(path: Path) -> Result:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{path}: not a result of a benchmark ({type(error).__name__}: {error}); make it with"
-            " securefl bench run"
+            f"{path}: not a result of a benchmark ({type(error).__name__}: {_short(str(error))});"
+            " make it with securefl bench run"
         ) from error
+
+
+def _short(value: object) -> str:
+    # A file may hold anything; what is quoted of it stays short.
+    return reprlib.repr(value)[:60]
 
 
 def _table(name: str, value: dict[str, Any]) -> Table:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from types import UnionType
@@ -138,8 +139,8 @@ def load_statement(path: Path) -> dp.Statement:
     content.pop("promise", None)
     fields = {field.name: field for field in attrs.fields(dp.Statement)}
     if set(content) != set(fields):
-        wrong = ", ".join(sorted(set(content) ^ set(fields)))
-        raise InputError(f"{path}: members {wrong} are missing or unknown; train again")
+        wrong = ", ".join(map(_short, sorted(set(content) ^ set(fields))[:3]))
+        raise InputError(f"{path}: members such as {wrong} are missing or unknown; train again")
     if content["guarantee"] is False:
         content["epsilon"] = content["delta"] = math.inf
     kinds = get_type_hints(dp.Statement)
@@ -177,33 +178,38 @@ def _read_as(kind: Any, value: Any) -> Any:
     return tuple(_read_as(part, item) for part, item in zip(parts, items, strict=True))
 
 
+def _short(value: object) -> str:
+    # A file may hold anything; what is quoted of it stays short.
+    return reprlib.repr(value)[:60]
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is not true or false")
+        raise TypeError(f"{_short(value)} is not true or false")
     return value
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"{_short(value)} is not a number")
     return float(value)
 
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is not a count")
+        raise TypeError(f"{_short(value)} is not a count")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise TypeError(f"{value!r} is not a line of text")
+        raise TypeError(f"{_short(value)} is not a line of text")
     return value
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise TypeError(f"{value!r} is not a list")
+        raise TypeError(f"{_short(value)} is not a list")
     return value
 
 

@@ -211,7 +211,7 @@ def test_rounds_of_a_trainer_are_summed(clear_run, tmp_path):
         ({"unit": "element\n"}, "not a line of text"),
         ({"guarantee": 1}, "not true or false"),
         ({"passes": 3}, "not a list"),
-        ({"extra": 0}, "extra are missing or unknown"),
+        ({"extra": 0}, ".extra. are missing or unknown"),
         ({"record_level": [{}]}, "not a privacy statement"),
     ],
 )
