@@ -1,0 +1,43 @@
+"""Clients that compute on their own records, and a server that learns sums over them."""
+
+from secure_fl.federation.client import Client
+from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError, StepError
+from secure_fl.federation.handle import Federation
+from secure_fl.federation.metering import Meter, Traffic
+from secure_fl.federation.participation import (
+    AllClients,
+    DropOuts,
+    FixedNumber,
+    FixedProbability,
+    NoDropOuts,
+    Participation,
+    RandomDropOuts,
+    ScriptedDropOuts,
+    Stage,
+)
+from secure_fl.federation.steps import broadcastable, client_step
+from secure_fl.federation.trees import SparseArray, Tree
+
+__all__ = [
+    "AllClients",
+    "Client",
+    "DropOuts",
+    "Federation",
+    "FederationError",
+    "FixedNumber",
+    "FixedProbability",
+    "Meter",
+    "NoDropOuts",
+    "Participation",
+    "PrivacyError",
+    "QuorumError",
+    "RandomDropOuts",
+    "ScriptedDropOuts",
+    "SparseArray",
+    "Stage",
+    "StepError",
+    "Traffic",
+    "Tree",
+    "broadcastable",
+    "client_step",
+]

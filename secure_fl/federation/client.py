@@ -1,0 +1,73 @@
+"""One client: its records, and what it keeps between rounds."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from secure_fl.federation.errors import FederationError
+from secure_fl.federation.trees import Array
+
+
+@dataclass(eq=False)
+class Client:
+    """What a client step receives.
+
+    Attributes:
+        name: unique within the federation, printable, at most 200 characters.
+        features: (n, d) array, or scipy CSR of that shape.
+        targets: one a record, shape (n,) or (n, C).
+        weight: what it counts in means, above 0; the number of records by default.
+        state: its own arrays, kept from round to round and part of the checkpoint.
+        cache: derived objects (factorizations, models, scratch); may vanish at any time, is never
+            saved.
+    """
+
+    name: str
+    features: Any
+    targets: Array
+    weight: float = -1.0
+    state: dict[str, Array] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
+    _key: tuple[int, int, int] = (0, 0, 0)
+    _rng: np.random.Generator | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and 0 < len(self.name) <= 200):
+            raise FederationError(f"client {self.name!r}: its name must have 1 to 200 characters")
+        if not self.name.isprintable():
+            raise FederationError(f"client {self.name!r}: its name must be one printable line")
+        records = self.features.shape[0]
+        if len(self.targets) != records:
+            raise FederationError(
+                f'client "{self.name}": {records} records and {len(self.targets)} targets; give'
+                " each record one target"
+            )
+        if self.weight == -1.0:
+            self.weight = float(records)
+        if not (np.isfinite(self.weight) and self.weight > 0):
+            raise FederationError(
+                f'client "{self.name}": found weight {self.weight}, expected a finite number'
+                " above 0; leave out a client without records"
+            )
+
+    def __len__(self) -> int:
+        return int(self.features.shape[0])
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Experiment randomness of this call: derived from seed, name, round and call alone."""
+        if self._rng is None:
+            self._rng = np.random.default_rng([*self._key, *_digest(self.name)])
+        return self._rng
+
+    def begin(self, seed: int, round_number: int, call: int) -> None:
+        """Sets what `rng` is derived from; the runtime calls it before each step."""
+        self._key = (seed, round_number, call)
+        self._rng = None
+
+
+def _digest(name: str) -> list[int]:
+    whole = hashlib.sha256(name.encode()).digest()
+    return [int.from_bytes(whole[i : i + 4], "little") for i in range(0, 16, 4)]

@@ -1,0 +1,122 @@
+"""Which functions a server may ask clients to run, and which records it may send them.
+
+Both are known by name, "module:qualname": a name can cross a process or a network, code cannot.
+"""
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from secure_fl.federation.errors import FederationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
+
+_STEPS: dict[str, Callable[..., Any]] = {}
+_RECORDS: dict[str, type] = {}
+_NAMES: dict[Any, str] = {}
+
+
+def client_step(function: F) -> F:
+    """Registers a module-level function of (client, *broadcast) as a step that clients may run.
+
+    Raises:
+        FederationError: the function is nested or a lambda: no other process could find it.
+    """
+    name = _name_of(function, "step")
+    _STEPS[name] = function
+    _NAMES[function] = name
+    return function
+
+
+def broadcastable(cls: C) -> C:
+    """Registers a frozen module-level dataclass as a value that may be broadcast or checkpointed.
+
+    Its fields must be such values themselves: trees, numbers, strings, booleans, None, or other
+    broadcastable records.
+
+    Raises:
+        FederationError: not a frozen dataclass, or nested.
+    """
+    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # set by the dataclass decorator, absent from typeshed
+        raise FederationError(f"broadcastable {cls.__name__}: expected a frozen dataclass")
+    name = _name_of(cls, "broadcastable")
+    _RECORDS[name] = cls
+    _NAMES[cls] = name
+    return cls
+
+
+def step_name(function: Callable[..., Any]) -> str:
+    """The registered name of a step.
+
+    Raises:
+        FederationError: it was not registered.
+    """
+    name = _NAMES.get(function)
+    if name is None:
+        called = getattr(function, "__qualname__", repr(function))
+        raise FederationError(f"step {called}: not registered; decorate it with @client_step")
+    return name
+
+
+def record_name(cls: type) -> str:
+    """The registered name of a broadcastable record.
+
+    Raises:
+        FederationError: it was not registered.
+    """
+    name = _NAMES.get(cls)
+    if name is None:
+        raise FederationError(
+            f"broadcast: found a {cls.__name__}, expected a tree, a number, a string, None or a"
+            " frozen dataclass decorated with @broadcastable"
+        )
+    return name
+
+
+def find_step(name: str) -> Callable[..., Any]:
+    """The registered step of that name.
+
+    Raises:
+        FederationError: no such step here; import the module that defines it first.
+    """
+    return _found(_STEPS, name, "step")
+
+
+def find_record(name: str) -> type:
+    """The registered record of that name.
+
+    Raises:
+        FederationError: no such record here; import the module that defines it first.
+    """
+    return _found(_RECORDS, name, "broadcastable")
+
+
+def registered_modules() -> tuple[str, ...]:
+    """Modules that a worker process of this program must import to know the same names."""
+    return tuple(dict.fromkeys(name.partition(":")[0] for name in (*_STEPS, *_RECORDS)))
+
+
+def import_modules(names: tuple[str, ...]) -> None:
+    """Imports modules so that their steps are registered; only ever names from our own program."""
+    for name in names:
+        importlib.import_module(name)
+
+
+def _found(registry: dict[str, Any], name: str, what: str) -> Any:
+    if name not in registry:
+        raise FederationError(f"{what} {name!r}: unknown here; import the module that defines it")
+    return registry[name]
+
+
+def _name_of(thing: Any, what: str) -> str:
+    if "<" in thing.__qualname__:
+        raise FederationError(f"{what} {thing.__qualname__}: define it at the top of a module")
+    module = thing.__module__
+    if module == "__main__":
+        # `python -m package.module` runs the module under another name than others import it by.
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        module = spec.name if spec is not None else module
+    return f"{module}:{thing.__qualname__}"

@@ -1,0 +1,143 @@
+"""The wire codec gives back what it was given, and refuses everything else."""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from fhe import envelope
+from fhe.errors import FormatError
+from secure_fl.federation import FederationError, SparseArray, broadcastable, wire
+from tests.secure_fl.federation.steps import Ridge
+
+ARRAYS = st.one_of(
+    hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    for dtype in (np.float64, np.float32, np.int64, np.uint8, np.bool_)
+)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.floats())
+RECORDS = st.builds(Ridge, st.floats(allow_nan=False), st.text(max_size=5))
+VALUES = st.recursive(
+    st.one_of(ARRAYS, SCALARS, RECORDS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return struct.pack("d", a) == struct.pack("d", b) or (a != a and b != b)
+    return a == b
+
+
+@settings(max_examples=150, deadline=None)
+@given(VALUES)
+def test_decoding_gives_back_the_value_and_the_size_is_known_before(value: Any):
+    data = wire.encode(value)
+    assert same(wire.decode(data), value)
+    assert wire.measure(value)[0] == len(data)
+
+
+def test_numpy_numbers_and_sparse_arrays_come_back():
+    value = {"n": np.float32(0.1), "s": SparseArray(np.array([2, 0]), np.array([1.0, -1.0]), 3)}
+    found = wire.decode(wire.encode(value))
+    assert type(found["n"]) is np.float32
+    assert found["n"] == np.float32(0.1)
+    assert found["s"].dense().tolist() == [-1.0, 0.0, 1.0]
+
+
+def test_strided_arrays_are_sent_in_their_order():
+    value = np.arange(12.0).reshape(3, 4).T[::2]
+    assert np.array_equal(wire.decode(wire.encode(value)), value)
+
+
+@dataclass(frozen=True)
+class Unregistered:
+    x: int = 0
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (Unregistered(), "found a Unregistered"),
+        (object(), "found a object"),
+        ({1: 2}, "found key 1"),
+        (np.array(["text"]), "array of <U4"),
+        (np.array([None]), "array of object"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused(value: object, message: str):
+    with pytest.raises(FederationError, match=message):
+        wire.encode(value)
+
+
+def test_a_value_nested_without_end_is_refused():
+    value: list[Any] = []
+    value.append(value)
+    with pytest.raises(FederationError, match="deeper than 50"):
+        wire.encode(value)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"array": 1},
+        {"array": -1},
+        {"array": "0"},
+        {"record": "os:system", "fields": {"command": "ls"}},
+        {"record": "tests.secure_fl.federation.steps:Ridge", "fields": {"unknown": 1}},
+        {"number": "one"},
+        {"tuple": 3},
+        {"dict": [["a"]]},
+        {"what": 1},
+        [1, 2],
+    ],
+)
+def test_a_header_that_describes_something_else_is_refused(described: Any):
+    from safetensors.numpy import save
+
+    data = envelope.pack(wire.KIND, {"value": described}, save({"0": np.zeros(1)}))
+    with pytest.raises(FederationError):
+        wire.decode(data)
+
+
+def test_a_message_of_another_kind_or_a_damaged_one_is_refused():
+    data = wire.encode(np.zeros(3))
+    with pytest.raises(FormatError, match="expected 'other'"):
+        wire.decode(data, kind="other")
+    for place in (0, 40, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        with pytest.raises(FormatError):
+            wire.decode(bytes(damaged))
+
+
+def test_only_frozen_dataclasses_at_the_top_of_a_module_are_broadcastable():
+    @dataclass
+    class Loose:
+        x: int
+
+    @dataclass(frozen=True)
+    class Nested:
+        x: int
+
+    with pytest.raises(FederationError, match="expected a frozen dataclass"):
+        broadcastable(Loose)
+    with pytest.raises(FederationError, match="top of a module"):
+        broadcastable(Nested)
