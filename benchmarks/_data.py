@@ -1,5 +1,6 @@
 """Real data of the benchmarks: the papers' public data sets, as arrays."""
 
+import gzip
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,3 +133,50 @@ def digits(rng: np.random.Generator) -> Split:
 def _arrays(*parts: str) -> dict[str, NDArray[Any]]:
     with np.load(shared_data(*parts), allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
+
+
+LIBSVM_FEATURES = {"dna": 180, "pendigits": 16, "satimage": 36, "usps": 256}
+"""Data sets of LIBSVM's collection with a test part and more than two classes, and their d."""
+
+
+def libsvm(name: str) -> Split:
+    """One of LIBSVM_FEATURES, as its collection has it.
+
+    Raises:
+        DataMissingError: the files are absent.
+    """
+    from secure_fl.data import assemble, read_libsvm
+
+    records = [
+        read_libsvm(shared_data("libsvm", file), LIBSVM_FEATURES[name], name=part)
+        for part, file in (("train", f"{name}.bz2"), ("test", f"{name}.t.bz2"))
+    ]
+    train, test = assemble(records)
+    return Split(
+        train.X.astype(np.float32),
+        train.y,
+        test.X.astype(np.float32),
+        test.y,
+        train.classes,
+        f"{name} of LIBSVM's collection",
+    )
+
+
+def mnist() -> Split:
+    """MNIST: 60,000 and 10,000 images of 28 x 28 pixels, divided by 255 (so in [0, 1]).
+
+    Raises:
+        DataMissingError: the files are absent.
+    """
+    images = [_idx(f"{part}-images-idx3-ubyte.gz", 16) for part in ("train", "t10k")]
+    labels = [_idx(f"{part}-labels-idx1-ubyte.gz", 8) for part in ("train", "t10k")]
+    X_train, X_test = (
+        each.reshape(-1, 28 * 28).astype(np.float32) / np.float32(255) for each in images
+    )
+    y_train, y_test = (each.astype(np.int64) for each in labels)
+    return Split(X_train, y_train, X_test, y_test, tuple("0123456789"), "MNIST")
+
+
+def _idx(name: str, header: int) -> NDArray[np.uint8]:
+    with gzip.open(shared_data("mnist", name)) as file:
+        return np.frombuffer(file.read(), dtype=np.uint8, offset=header)

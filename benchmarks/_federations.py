@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kahm import Bank, split
+from secure_fl.federation import Client
 
 Array = NDArray[np.float32]
 IntArray = NDArray[np.int64]
@@ -58,3 +59,14 @@ def cells_of(
                 batches.append(batch)
                 cells.append(client * classes + c)
     return Cells(batches, cells, len(parts), classes)
+
+
+def clients_of(X: NDArray[Any], y: IntArray, parts: tuple[IntArray, ...]) -> list[Client]:
+    """The clients of a partition, named in order.
+
+    Args:
+        X: records, shape (n, d).
+        y: class codes, shape (n,).
+        parts: the record indices of each client.
+    """
+    return [Client(f"client-{i:03d}", X[part], y[part]) for i, part in enumerate(parts)]

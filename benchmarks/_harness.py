@@ -124,12 +124,12 @@ class Table:
         Console(width=width, markup=False, highlight=False).print(table)
 
 
-def spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float], digits: int = 1) -> str:
     """Mean and sample standard deviation as text, e.g. `79.1 ± 0.2`; `79.1` for one value."""
     mean = float(np.mean(values))
     if len(values) < 2:
-        return f"{mean:.1f}"
-    return f"{mean:.1f} ± {float(np.std(values, ddof=1)):.1f}"
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {float(np.std(values, ddof=1)):.{digits}f}"
 
 
 def _plain(cell: Any) -> Cell:
@@ -230,36 +230,39 @@ class Run:
         print(f"seeds: {seeds}; git revision: {facts['revision'] or 'unknown'}")
 
 
-def benchmark(question: str) -> Callable[[Callable[[Run], None]], click.Command]:
+def benchmark(
+    question: str, *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., None]], click.Command]:
     """Makes a command with --quick and --json of a function of a `Run`.
 
     Args:
         question: one line: what the benchmark answers.
+        options: further `click.option`s; their values reach the function by keyword.
 
     Returns:
         A decorator. The command exits with 2 and one line on standard error when the data that
         it needs are absent.
     """
 
-    def decorate(function: Callable[[Run], None]) -> click.Command:
+    def decorate(function: Callable[..., None]) -> click.Command:
         @functools.wraps(function)
-        def command(quick: bool, as_json: bool) -> None:
+        def command(quick: bool, as_json: bool, **more: Any) -> None:
             run = Run(quick=quick, as_json=as_json)
             try:
-                function(run)
+                function(run, **more)
             except DataMissingError as error:
                 click.echo(f"error: {error}", err=True)
                 raise SystemExit(2) from None
             run.show(question)
 
-        options = [
+        common = [
             click.option("--quick", is_flag=True, help="Finish in under a minute."),
             click.option(
                 "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
             ),
         ]
         wrapped: Callable[..., Any] = command
-        for option in options:
+        for option in (*options, *common):
             wrapped = option(wrapped)
         return click.command(help=(function.__doc__ or question).strip())(wrapped)
 

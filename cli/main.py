@@ -18,6 +18,7 @@ COMMANDS = {
     "encrypt": "cli.query:encrypt",
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
+    "predict": "cli.trainers:predict",
     "train": "cli.train:train",
 }
 """A command's module is imported when it is needed: torch or the compiler take seconds."""

@@ -119,3 +119,14 @@ def human_bytes(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.2f} GB"
+
+
+def show_classes(output: Output, found: list[str], labels: list[str] | None) -> None:
+    """A class a line, and how many are right where the file has labels."""
+    data: dict[str, Any] = {"classes": found}
+    if labels is not None:
+        # Queries that carry labels are for measuring; 3 and 3.0 are the same class there.
+        right = sum(a == b for a, b in zip(found, labels, strict=True))
+        data["accuracy"] = right / len(found)
+        output.note(f"accuracy against the file's labels: {right}/{len(found)}")
+    output.result(data, "\n".join(found))

@@ -8,7 +8,7 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.keys import get_passphrase, new_batch, passphrase_option
-from cli.output import Output, human_bytes, output_options
+from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
@@ -203,7 +203,7 @@ def _infer_in_the_clear(
     else:
         codes = np.stack([head_codes(head, features, manifest) for head in heads], axis=1)
         found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
-    _show_classes(output, [manifest.classes[c] for c in found], labels)
+    show_classes(output, [manifest.classes[c] for c in found], labels)
 
 
 @click.command()
@@ -241,14 +241,4 @@ def decrypt(
         audit = load_audit(audit_file)
         found = audit.check(found, secret.parameters)
         output.note(f"all {audit.known} known answers are right")
-    _show_classes(output, [manifest.classes[c] for c in found], None)
-
-
-def _show_classes(output: Output, found: list[str], labels: list[str] | None) -> None:
-    data: dict[str, Any] = {"classes": found}
-    if labels is not None:
-        # Queries that carry labels are for measuring; 3 and 3.0 are the same class there.
-        right = sum(a == b for a, b in zip(found, labels, strict=True))
-        data["accuracy"] = right / len(found)
-        output.note(f"accuracy against the file's labels: {right}/{len(found)}")
-    output.result(data, "\n".join(found))
+    show_classes(output, [manifest.classes[c] for c in found], None)

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from cli.data import make_read_options, read_options
 from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
 from cli.output import Output, human_bytes, output_options
+from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
 
 if TYPE_CHECKING:
     from dp import Statement
@@ -42,11 +44,12 @@ BOUND_DELTA = 0.05
     help="Measures that the codes span; public, never taken from private records.",
 )
 @click.option("--rule", type=click.Choice(["tournament", "paper"]), default="tournament")
-@click.option("--seed", default=0, show_default=True, help="Of the batches when clusters.")
+@click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
 @click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
 @click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
+@trainer_options
 @read_options
 @output_options
 def train(
@@ -74,14 +77,37 @@ def train(
     smoothing: Any,
     ledgers: Path | None,
     budget: float | None,
-    **reading: Any,
+    method: str,
+    label_column: str,
+    ignore_column: tuple[str, ...],
+    features: int | None,
+    **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
 
     One pass, no rounds. A head stays with its client: it holds the client's records. With
     --epsilon, --delta and --unit every batch is released once with that privacy and the head holds
     the release alone.
+
+    With another --method than kahm, the clients train one linear model together, in rounds of
+    sums; `securefl predict` classifies with it. Noise is then --client-epsilon's.
     """
+    _refuse_options_of_others(method)
+    reading = make_read_options(label_column, ignore_column, features)
+    if method != "kahm":
+        train_rounds(
+            output,
+            source,
+            out,
+            classes=classes,
+            scale=scale,
+            seed=seed,
+            reading=reading,
+            method=method,
+            record=_record_promise(epsilon, delta, unit, norm) if method == PRIVATE else None,
+            **settings,
+        )
+        return
     from secure_fl._files import refuse_existing
 
     given = [value is not None for value in (epsilon, delta, unit)]
@@ -114,7 +140,7 @@ def train(
     with output.progress() as progress:
         clients = read_clients(
             source,
-            make_read_options(**reading),
+            reading,
             classes=known,
             progress=lambda i, n: progress("reading", i, n),
         )
@@ -150,6 +176,43 @@ def train(
     for client in clients:
         counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
     _show(output, out, manifest, machines, sizes, counts, statements)
+
+
+_KAHM_ONLY = frozenset(
+    {
+        *("encoder", "batch_size", "batching", "measure", "bits", "code_range", "rule"),
+        *("epsilon", "delta", "unit", "distance", "norm", "bounds", "grid", "mechanism"),
+        *("smoothing", "ledgers", "budget"),
+    }
+)
+
+
+PRIVATE = "private-ridge"
+
+
+def _record_promise(
+    epsilon: float | None, delta: float | None, unit: str | None, norm: float | None
+) -> tuple[float, float, float]:
+    if epsilon is None or delta is None or unit != "record" or norm is None:
+        raise click.UsageError(
+            f"--method {PRIVATE} needs all of --epsilon, --delta, --unit record and --norm"
+        )
+    return epsilon, delta, norm
+
+
+def _refuse_options_of_others(method: str) -> None:
+    """An option that the method does not know could only mislead: refuse it."""
+    context = click.get_current_context()
+    wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
+    if method == PRIVATE:
+        wrong -= {"epsilon", "delta", "unit", "norm"}
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in wrong:
+            instead = "; noise is --client-epsilon's" if parameter.name == "epsilon" else ""
+            raise click.UsageError(
+                f"{parameter.opts[0]} has no meaning for --method {method}{instead}"
+            )
 
 
 def _show(

@@ -60,23 +60,28 @@ class Membership:
     """One record, or one client with all its records, is added or removed.
 
     The unit of subsampled Gaussian training; a release cannot have it, since the number of rows
-    that a release has is public.
+    that a release has is public. A sum over clients has the unit "contribution": one client's whole
+    update becomes zero, while it is public who took part.
 
     Attributes:
-        of: "record" or "client".
+        of: "record", "client" or "contribution".
     """
 
-    of: Literal["record", "client"] = field(default="record")
+    of: Literal["record", "client", "contribution"] = field(default="record")
     kind: ClassVar[Literal["membership"]] = "membership"
 
     @of.validator
     def _check(self, _: object, value: str) -> None:
-        if value not in ("record", "client"):
-            raise InputError(f'membership of: found {value!r}, expected "record" or "client"')
+        if value not in ("record", "client", "contribution"):
+            raise InputError(
+                f'membership of: found {value!r}, expected "record", "client" or "contribution"'
+            )
 
     @property
     def unit(self) -> str:
         """The unit that stands beside every epsilon."""
+        if self.of == "contribution":
+            return "client (one client's contribution added or removed, who takes part is public)"
         return f"{self.of} (one {self.of} added or removed)"
 
 

@@ -1,5 +1,7 @@
 """What keys are for, in words, and a test that they work."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,7 @@ from .contributor import contribute
 from .errors import AnswerError
 from .evaluator import Progress, evaluate, quiet
 from .keys import EvaluationKeys, SecretKeys
+from .lwe_layout import read_specs
 from .public_key import PublicKey
 from .querier import read_answer
 from .simulation import plain
@@ -41,11 +44,14 @@ class KeyFacts:
     evaluation_bytes: int
     lookups: int
     complexity: float
+    failure: float
+    lattices: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON types."""
         return {
             **vars(self),
+            "lattices": list(self.lattices),
             "security": SECURITY,
             "public_key": PUBLIC_KEY,
             "who_reads_what": list(READERS),
@@ -60,6 +66,9 @@ class KeyFacts:
             f" {p['bits']}-bit codes, {p['block']} queries a run",
             f"a decision takes {self.lookups} table look-ups and is wrong by noise with probability"
             f" at most 2^-{p['failure_exponent']}",
+            f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f}, a run"
+            f" costs {self.complexity / 1e6:,.0f} million operations",
+            *self.lattices,
             f"evaluation key: {self.evaluation_bytes:,} bytes",
             f"security: {SECURITY}",
             f"public key: {PUBLIC_KEY}",
@@ -77,7 +86,25 @@ def describe_keys(keys: EvaluationKeys) -> KeyFacts:
         len(keys.content),
         keys.parameters.lookups,
         circuit.complexity,
+        circuit.failure,
+        tuple(_lattices(read_specs(circuit.specs)["keyset"])),
     )
+
+
+def _lattices(keyset: dict[str, Any]) -> Iterator[str]:
+    for each in keyset["lweBootstrapKeys"]:
+        p = each["params"]
+        yield (
+            f"bootstrap key: GLWE of rank {p['glweDimension']} and degree {p['polynomialSize']},"
+            f" noise 2^{math.log2(p['variance']) / 2:.1f}, of LWE keys of dimension"
+            f" {p['inputLweDimension']}"
+        )
+    for each in keyset["lweKeyswitchKeys"]:
+        p = each["params"]
+        yield (
+            f"key switch: LWE dimension {p['inputLweDimension']} to {p['outputLweDimension']},"
+            f" noise 2^{math.log2(p['variance']) / 2:.1f}"
+        )
 
 
 def self_test(

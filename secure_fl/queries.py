@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from secure_fl.data import ReadOptions, read_client
 from secure_fl.errors import FormatError, InputError
-from secure_fl.manifest import Manifest
-from secure_fl.run import query_features
+from secure_fl.run import FeatureSpace, query_features
 
 
 def read_queries(
-    path: Path, manifest: Manifest, options: ReadOptions, rows: slice
+    path: Path, manifest: FeatureSpace, options: ReadOptions, rows: slice
 ) -> tuple[NDArray[Any], list[str] | None]:
     """Scaled features of the queries, and their labels where the file has some.
 

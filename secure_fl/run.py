@@ -6,7 +6,7 @@ it; a simulation on one machine has all of them.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,23 @@ def load_run(path: Path, clients: Sequence[str] = ()) -> tuple[Manifest, list[He
     return manifest, [load_head(path, name, manifest) for name in names]
 
 
-def query_features(X: Array, manifest: Manifest, *, source: str) -> Array:
+class FeatureSpace(Protocol):
+    """What queries must look like: a manifest, or a model that knows it."""
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+
+    @property
+    def features(self) -> tuple[str, ...] | None:
+        """d names, or None."""
+
+    @property
+    def scale(self) -> float:
+        """Constant factor on the features."""
+
+
+def query_features(X: Array, manifest: FeatureSpace, *, source: str) -> Array:
     """Queries as the heads want them: checked and scaled, float32, shape (queries, n_features).
 
     Args:

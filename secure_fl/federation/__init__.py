@@ -15,12 +15,17 @@ from secure_fl.federation.participation import (
     ScriptedDropOuts,
     Stage,
 )
+from secure_fl.federation.privacy import ClientPrivacy, calibrate
+from secure_fl.federation.secagg import ProtocolError
+from secure_fl.federation.secagg.parameters import ring_degree
+from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import broadcastable, client_step
 from secure_fl.federation.trees import SparseArray, Tree
 
 __all__ = [
     "AllClients",
     "Client",
+    "ClientPrivacy",
     "DropOuts",
     "Federation",
     "FederationError",
@@ -30,14 +35,18 @@ __all__ = [
     "NoDropOuts",
     "Participation",
     "PrivacyError",
+    "ProtocolError",
     "QuorumError",
     "RandomDropOuts",
     "ScriptedDropOuts",
+    "SecureAggregation",
     "SparseArray",
     "Stage",
     "StepError",
     "Traffic",
     "Tree",
     "broadcastable",
+    "calibrate",
     "client_step",
+    "ring_degree",
 ]

@@ -1,39 +1,27 @@
 """The `Federation`: the one verb by which a trainer hears from clients is a sum over them."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from secure_fl.federation import wire
+from dp import Composition
+from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.assembly import checked_clients, checked_seed, checked_threshold
+from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
-from secure_fl.federation.errors import FederationError, QuorumError
+from secure_fl.federation.driver import drive
+from secure_fl.federation.engine import Engine, Options
+from secure_fl.federation.errors import PrivacyError
 from secure_fl.federation.metering import Meter
-from secure_fl.federation.participation import (
-    AllClients,
-    DropOuts,
-    NoDropOuts,
-    Participation,
-    Stage,
-)
-from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
-from secure_fl.federation.runtime import Call, InProcess, Runtime, Threads
-from secure_fl.federation.steps import client_step, step_name
-from secure_fl.federation.trees import (
-    Array,
-    Leaf,
-    Tree,
-    flatten,
-    is_finite,
-    leaf_dtypes,
-    unflatten,
-)
+from secure_fl.federation.participation import AllClients, DropOuts, NoDropOuts, Participation
+from secure_fl.federation.privacy import ClientPrivacy, statement
+from secure_fl.federation.secure import SecureAggregation
+from secure_fl.federation.steps import client_step
+from secure_fl.federation.trees import Array, Tree, leaf_shapes, unflatten
 
-log = logging.getLogger(__name__)
 S = TypeVar("S")
-
-_PARTICIPATION, _DROP_OUTS = 1, 2
 
 
 @client_step
@@ -48,14 +36,18 @@ class Federation:
     Args:
         clients: at least 1, with unique names; their order is that of every sum.
         seed: of the experiment randomness: participation, drop-outs, every client's `rng`.
-        participation: who takes part in a round.
-        threshold: clients that must be left in a sum, at least 1; below it QuorumError.
+        participation: who takes part in a round; everybody by default.
+        threshold: clients that must be left in a sum; below it QuorumError. By default 1, and
+            under secure aggregation two thirds of those asked. There it must be above half.
+        aggregation: how sums are made; None for a server that sees every update.
+        privacy: client-level differential privacy of every sum.
         drop_outs: injected for tests and simulations.
         workers: 1 runs the clients in this process, one after the other; N > 1 in N worker
             processes; "threads:N" in N threads, for steps that release the interpreter's lock.
 
     Raises:
         FederationError: no client, a name used twice, or an option out of range.
+        BudgetError: the planned private sums would exceed the ledger's budget.
     """
 
     def __init__(
@@ -64,34 +56,35 @@ class Federation:
         *,
         seed: int = 0,
         participation: Participation | None = None,
-        threshold: int = 1,
+        threshold: int | None = None,
+        aggregation: SecureAggregation | None = None,
+        privacy: ClientPrivacy | None = None,
         drop_outs: DropOuts | None = None,
         workers: int | str = 1,
     ) -> None:
-        self._clients = _checked(clients)
-        self._places = {client.name: i for i, client in enumerate(clients)}
-        self._weights = {client.name: client.weight for client in clients}
-        if not 1 <= threshold <= len(clients):
-            raise FederationError(
-                f"threshold: found {threshold}, expected 1 to {len(clients)} clients"
-            )
-        self._threshold = threshold
-        self._seed = _checked_seed(seed)
-        self._participation = participation or AllClients()
-        self._drop_outs = drop_outs or NoDropOuts()
-        self._runtime = _runtime(self._clients, workers)
-        self._plain = PlainSum()
-        self._round = 0
-        self._calls = 0
-        self._participants: tuple[str, ...] | None = None
-        self._survivors: tuple[str, ...] = ()
-        self._refused: list[str] = []
-        self.meter = Meter(self.names)
+        checked = checked_clients(clients)
+        takes_part = participation or AllClients()
+        options = Options(
+            checked_seed(seed),
+            takes_part,
+            checked_threshold(
+                threshold,
+                len(checked),
+                takes_part.expected(len(checked)),
+                secure=aggregation is not None,
+            ),
+            aggregation,
+            privacy,
+            drop_outs or NoDropOuts(),
+        )
+        self._options = options
+        self._engine = Engine(checked, options, workers)
+        self._resumed: Any = None
 
     # ------------------------------------------------------------------------------------ who
 
     def __len__(self) -> int:
-        return len(self._clients)
+        return len(self._engine.names)
 
     def __enter__(self) -> "Federation":
         return self
@@ -102,35 +95,61 @@ class Federation:
     @property
     def names(self) -> tuple[str, ...]:
         """All clients, in their fixed order."""
-        return tuple(self._places)
+        return self._engine.names
 
     @property
     def participants(self) -> tuple[str, ...]:
         """Of the current round, in the fixed order; drawn when first asked for."""
-        if self._participants is None:
-            rng = self._generator(_PARTICIPATION, self._round)
-            self._participants = self._participation.draw(self.names, rng)
-        return self._participants
+        return self._engine.participants
+
+    @property
+    def threshold(self) -> int:
+        """Clients that must be left in a sum over all of this round's participants."""
+        return self._engine.needed(len(self.participants))
+
+    @property
+    def meter(self) -> Meter:
+        """What crossed between clients and server."""
+        return self._engine.meter
 
     @property
     def survivors(self) -> tuple[str, ...]:
         """Whose values are in the latest sum, mean or gathering."""
-        return self._survivors
+        return self._engine.survivors
 
     @property
     def refused(self) -> tuple[str, ...]:
         """Clients of this round whose update was not finite, once per refusal."""
-        return tuple(self._refused)
+        return tuple(self._engine.refused)
+
+    @property
+    def calls(self) -> int:
+        """Sums, means and gatherings asked for in this round."""
+        return self._engine.calls
+
+    @property
+    def outside(self) -> dict[str, int]:
+        """What was moved to the clip in this round, by client.
+
+        Under privacy whole updates are counted, otherwise the entries of secure aggregation.
+        """
+        return dict(self._engine.outside)
 
     @property
     def round(self) -> int:
         """Rounds that were closed."""
-        return self._round
+        return self._engine.round
 
     @property
     def pipeline(self) -> tuple[str, ...]:
         """What happens to an update on its way into a sum, in order, for a run's manifest."""
-        return ("step", "refuse non-finite", "transport", "sum", "meter")
+        return self._engine.pipeline
+
+    @property
+    def spent(self) -> Composition | None:
+        """What the sums so far cost in privacy, with all else in the ledger; None without noise."""
+        accountant = self._engine.stages.accountant
+        return None if accountant is None else accountant.spent()
 
     # ---------------------------------------------------------------------------------- verbs
 
@@ -153,33 +172,29 @@ class Federation:
         Raises:
             QuorumError: fewer clients than the threshold were left.
             StepError: a step raised an error.
+            PrivacyError: a sparse array where sums are secure or private, or more private sums
+                than planned.
             FederationError: an unregistered step, a value that cannot be sent, trees of different
-                structure, or a name that does not take part.
+                structure, a name that does not take part, or values outside the clip where that
+                is an error.
         """
-        total = self._total(step, broadcast, over, weighted=False)
-        assert total.structure is not None
-        kinds = leaf_dtypes(total.structure)
-        return unflatten(
-            total.structure,
-            [leaf.astype(kind, copy=False) for leaf, kind in zip(total.leaves, kinds, strict=True)],
-        )
+        structure, leaves, _ = self._engine.total(step, broadcast, over, weighted=False)
+        kinds = [kind for kind, _ in leaf_shapes(structure)]
+        return unflatten(structure, list(map(_as_type, leaves, kinds)))
 
     def mean(
         self, step: Callable[..., Tree], *broadcast: Any, over: Sequence[str] | None = None
     ) -> Tree:
         """The mean of what the participants return, each weighted by its number of records.
 
-        Arguments and errors as `sum`. int64 leaves become float64.
+        Arguments and errors as `sum`. int64 leaves become float64. Under privacy every client
+        weighs 1, and the divisor is how many take part on average, which is public.
         """
-        total = self._total(step, broadcast, over, weighted=True)
-        assert total.structure is not None
-        found = leaf_dtypes(total.structure)
-        kinds = [kind if kind == np.float32 else np.dtype(np.float64) for kind in found]
-        leaves = [
-            np.asarray(leaf / total.weight).astype(kind, copy=False)
-            for leaf, kind in zip(total.leaves, kinds, strict=True)
-        ]
-        return unflatten(total.structure, leaves)
+        structure, leaves, weight = self._engine.total(step, broadcast, over, weighted=True)
+        means = [np.asarray(leaf / weight) for leaf in leaves]
+        single = np.dtype(np.float32)
+        kinds = [k if k == single else np.dtype("f8") for k, _ in leaf_shapes(structure)]
+        return unflatten(structure, list(map(_as_type, means, kinds)))
 
     def gather(
         self, step: Callable[..., Tree], *broadcast: Any, over: Sequence[str] | None = None
@@ -192,8 +207,14 @@ class Federation:
         Raises:
             PrivacyError: secure aggregation or client-level privacy is on.
         """
-        found = list(self._contributions(step, broadcast, over))
-        self._close_call([each.name for each in found])
+        if self._engine.stages.vector is not None:
+            secure = self._options.aggregation is not None
+            raise PrivacyError(
+                f"gather: {getattr(step, '__name__', step)} would show the server single clients'"
+                f" values, and {'secure aggregation' if secure else 'client-level privacy'} is on;"
+                " use sum or mean"
+            )
+        found = self._engine.gather(step, broadcast, over)
         return [unflatten(each.structure, each.leaves) for each in found]
 
     def weight(self) -> float:
@@ -202,136 +223,84 @@ class Federation:
 
     # --------------------------------------------------------------------------------- rounds
 
-    def close_round(self) -> None:
-        """Ends the round: the next one draws its participants and counts its calls anew."""
-        self.meter.close_round()
-        self._round += 1
-        self._calls = 0
-        self._participants = None
-        self._refused = []
-
-    def rounds(self, states: Iterator[S]) -> Iterator[S]:
+    def rounds(
+        self,
+        states: Iterator[S],
+        *,
+        checkpoint: Path | None = None,
+        metrics: Path | None = None,
+        progress: Callable[[str], None] | None = None,
+        measure: Callable[[S], Mapping[str, float]] | None = None,
+    ) -> Iterator[S]:
         """Drives a trainer: closes the round after every state that it yields.
 
         Args:
             states: a trainer's generator over this handle.
+            checkpoint: a file that is replaced after every round; its folder must exist. The
+                states must then be registered by `broadcastable`.
+            metrics: a file of JSON lines, one a round.
+            progress: receives one line a round, and what the run cost in privacy at its end.
+            measure: figures of a state for the metrics and the progress, e.g. its accuracy.
+
+        Yields:
+            The states.
         """
-        for state in states:
-            self.close_round()
-            yield state
+        return drive(
+            self,
+            states,
+            checkpoint=checkpoint,
+            metrics=metrics,
+            progress=progress,
+            measure=measure,
+        )
+
+    def close_round(self) -> None:
+        """Ends the round: the next one draws its participants and counts its calls anew."""
+        self._engine.close_round()
+
+    def resume(self, checkpoint: Path) -> Any:
+        """Goes on from a checkpoint: to the same bits, and without spending anything twice.
+
+        The handle must be made of the same clients, seed, aggregation and privacy.
+
+        Returns:
+            The state that the trainer yielded then, to be passed to it as its start; None where
+            there is no such file, so that a run starts anew.
+
+        Raises:
+            FederationError: a checkpoint of another setting, or damaged.
+        """
+        if not checkpoint.exists():
+            return None
+        found = checkpoints.load(checkpoint)
+        self._engine.restore(found, checkpoint)
+        self._resumed = found.state
+        return found.state
+
+    def snapshot(self, state: Any) -> Snapshot:
+        """Everything that a run needs to go on after this state, between two rounds."""
+        return self._engine.snapshot(state)
+
+    def resumed_from(self, state: object) -> bool:
+        """Whether this is the state that `resume` gave back, whose round is closed already."""
+        return self._resumed is not None and state is self._resumed
+
+    def privacy_statement(self) -> str:
+        """One line: epsilon, delta, unit and rule of everything in the ledger's books.
+
+        Raises:
+            PrivacyError: the handle has no privacy option.
+        """
+        if self._engine.stages.accountant is None:
+            raise PrivacyError("privacy: the federation has no ClientPrivacy; nothing is accounted")
+        return statement(self._engine.stages.accountant)
 
     def close(self) -> None:
         """Ends worker processes and threads."""
-        self._runtime.close()
-
-    # ------------------------------------------------------------------------------- internals
-
-    def _total(
-        self,
-        step: Callable[..., Tree],
-        broadcast: tuple[Any, ...],
-        over: Sequence[str] | None,
-        *,
-        weighted: bool,
-    ) -> PlainTotal:
-        total = self._plain.sum(self._contributions(step, broadcast, over), weighted=weighted)
-        self._close_call(total.names)
-        return total
-
-    def _contributions(
-        self, step: Callable[..., Tree], broadcast: tuple[Any, ...], over: Sequence[str] | None
-    ) -> Iterator[Contribution]:
-        names = self._asked(over)
-        call = Call(step, broadcast, self._seed, self._round, self._calls)
-        self._calls += 1
-        places = [self._places[name] for name in names]
-        n_bytes, n_floats = _request_size(call)
-        self.meter.down(places, n_bytes, n_floats)
-        rng = self._generator(_DROP_OUTS, self._round, call.number)
-        lost = self._drop_outs.draw(names, self._round, call.number, rng)
-        # Who falls silent before MASK was not there to compute; at MASK the update is lost.
-        running = [name for name in names if lost.get(name, Stage.UNMASK) >= Stage.MASK]
-        sizes: list[tuple[int, int, int]] = []
-        for name, tree in self._runtime.run(call, running):
-            if lost.get(name) == Stage.MASK:
-                continue
-            structure, leaves = self._checked_tree(name, call, tree)
-            sizes.append((self._places[name], *wire.measure_tree(structure, leaves)))
-            if all(map(is_finite, leaves)):
-                yield Contribution(name, structure, leaves, self._weights[name])
-            else:
-                self._refuse(name, call)
-        if sizes:
-            self.meter.up(*map(list, zip(*sizes, strict=True)))
-
-    def _checked_tree(self, name: str, call: Call, tree: Tree) -> tuple[Any, list[Leaf]]:
-        try:
-            return flatten(tree)
-        except FederationError as error:
-            raise FederationError(
-                f'client "{name}": {call.step.__name__} returned a {error}'
-            ) from None
-
-    def _refuse(self, name: str, call: Call) -> None:
-        self._refused.append(name)
-        log.warning(
-            'client "%s": %s returned NaN or infinity in round %d; left out of the sum',
-            name,
-            call.step.__name__,
-            call.round,
-        )
-
-    def _asked(self, over: Sequence[str] | None) -> tuple[str, ...]:
-        if over is None:
-            return self.participants
-        wanted = set(over)
-        absent = sorted(wanted.difference(self.participants))
-        if absent:
-            raise FederationError(
-                f'over: client "{absent[0]}" does not take part in round {self._round}; choose'
-                " among `participants`"
-            )
-        return tuple(name for name in self.participants if name in wanted)
-
-    def _close_call(self, survivors: Sequence[str]) -> None:
-        self._survivors = tuple(survivors)
-        if len(survivors) < self._threshold:
-            raise QuorumError(
-                f"round {self._round}: {len(survivors)} clients left of"
-                f" {len(self.participants)} that took part, the threshold is {self._threshold};"
-                " run the round again when more are there"
-            )
-
-    def _generator(self, *purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, *purpose])
+        self._engine.close()
 
 
-def _request_size(call: Call) -> tuple[int, int]:
-    request = {"step": step_name(call.step), "broadcast": call.broadcast}
-    return wire.measure(request)
-
-
-def _checked(clients: Sequence[Client]) -> tuple[Client, ...]:
-    if not clients:
-        raise FederationError("federation: 0 clients, at least 1 is needed")
-    names = [client.name for client in clients]
-    for name in names:
-        if names.count(name) > 1:
-            raise FederationError(f'client "{name}": the name is used twice; rename one')
-    return tuple(clients)
-
-
-def _checked_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise FederationError(f"seed: found {seed!r}, expected a whole number of at least 0")
-    return int(seed)
-
-
-def _runtime(clients: tuple[Client, ...], workers: int | str) -> Runtime:
-    if isinstance(workers, str) and workers.startswith("threads:") and workers[8:].isdigit():
-        return Threads(clients, max(1, int(workers[8:])))
-    if isinstance(workers, int) and workers == 1:
-        return InProcess(clients)
-    raise FederationError(
-        f'workers: found {workers!r}, expected a whole number of at least 1 or "threads:N"'
-    )
+def _as_type(leaf: Array, dtype: "np.dtype[Any]") -> Array:
+    if dtype.kind == "i" and leaf.dtype.kind == "f":
+        leaf = np.rint(leaf)
+    return leaf.astype(dtype, copy=False)

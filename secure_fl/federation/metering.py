@@ -88,6 +88,12 @@ class Meter:
         """Since the start, the current round included: one client's, or the sum over clients."""
         return _traffic(self._total + self._round, self._place(name))
 
+    def rows(self, names: Sequence[str]) -> dict[str, list[int]]:
+        """Of the current round, by client: bytes down and up, floats down and up."""
+        wanted = set(names)
+        columns = self._round.T.tolist()
+        return {n: row for n, row in zip(self.names, columns, strict=True) if n in wanted}
+
     def snapshot(self) -> NDArray[np.int64]:
         """Totals of finished rounds, shape (4, clients), for a checkpoint."""
         return self._total.copy()

@@ -16,6 +16,9 @@ class Participation(Protocol):
     def draw(self, names: Sequence[str], rng: np.random.Generator) -> tuple[str, ...]:
         """A subset of the names, in their order."""
 
+    def expected(self, n: int) -> float:
+        """How many of n clients take part on average; public."""
+
 
 @dataclass(frozen=True)
 class AllClients:
@@ -24,6 +27,10 @@ class AllClients:
     def draw(self, names: Sequence[str], rng: np.random.Generator) -> tuple[str, ...]:
         """All of them."""
         return tuple(names)
+
+    def expected(self, n: int) -> float:
+        """All of them."""
+        return float(n)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,10 @@ class FixedNumber:
         places = np.sort(rng.choice(len(names), self.count, replace=False))
         return tuple(names[i] for i in places)
 
+    def expected(self, n: int) -> float:
+        """`count`."""
+        return float(self.count)
+
 
 @dataclass(frozen=True)
 class FixedProbability:
@@ -71,6 +82,10 @@ class FixedProbability:
         """Possibly none of them: the handle then raises QuorumError when a sum is asked for."""
         drawn = rng.random(len(names)) < self.probability
         return tuple(name for name, taken in zip(names, drawn, strict=True) if taken)
+
+    def expected(self, n: int) -> float:
+        """probability times n."""
+        return self.probability * n
 
 
 class Stage(IntEnum):

@@ -79,7 +79,9 @@ class SingleThread:
         """A context in which BLAS and OpenMP libraries use one thread."""
         # Finding the libraries takes milliseconds, and only an import can add one.
         if self._modules != len(sys.modules):
-            from threadpoolctl import ThreadpoolController
+            from threadpoolctl import (  # type: ignore[import-untyped]  # has no types
+                ThreadpoolController,
+            )
 
             self._modules = len(sys.modules)
             self._controller = ThreadpoolController()
@@ -125,9 +127,18 @@ class Threads(InProcess):
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """See `Runtime.run`."""
+        from concurrent.futures import wait
+
         with self._single.limit():
-            results = self._pool.map(lambda name: run_step(call, self._clients[name]), names)
-            yield from zip(names, results, strict=True)
+            running = [self._pool.submit(run_step, call, self._clients[name]) for name in names]
+            try:
+                for name, future in zip(names, running, strict=True):
+                    yield name, future.result()
+            finally:
+                # A sum that was given up must not run into the next one on the same client.
+                for future in running:
+                    future.cancel()
+                wait(running)
 
     def close(self) -> None:
         """Waits for the threads."""

@@ -17,6 +17,7 @@ C = TypeVar("C", bound=type)
 _STEPS: dict[str, Callable[..., Any]] = {}
 _RECORDS: dict[str, type] = {}
 _NAMES: dict[Any, str] = {}
+_import_by_name = False
 
 
 def client_step(function: F) -> F:
@@ -94,18 +95,19 @@ def find_record(name: str) -> type:
     return _found(_RECORDS, name, "broadcastable")
 
 
-def registered_modules() -> tuple[str, ...]:
-    """Modules that a worker process of this program must import to know the same names."""
-    return tuple(dict.fromkeys(name.partition(":")[0] for name in (*_STEPS, *_RECORDS)))
+def import_by_name() -> None:
+    """From now on an unknown name makes its module be imported.
 
-
-def import_modules(names: tuple[str, ...]) -> None:
-    """Imports modules so that their steps are registered; only ever names from our own program."""
-    for name in names:
-        importlib.import_module(name)
+    Only for a worker process, whose names come from the program that started it: an import runs
+    code, so names from a network must never be looked up this way.
+    """
+    global _import_by_name
+    _import_by_name = True
 
 
 def _found(registry: dict[str, Any], name: str, what: str) -> Any:
+    if name not in registry and _import_by_name:
+        importlib.import_module(name.partition(":")[0])
     if name not in registry:
         raise FederationError(f"{what} {name!r}: unknown here; import the module that defines it")
     return registry[name]

@@ -162,11 +162,11 @@ def _unflatten(structure: Structure, take: Callable[[], Leaf]) -> Tree:
     return take()
 
 
-def leaf_dtypes(structure: Structure) -> list[np.dtype[Any]]:
-    """The types of the leaves, in order."""
+def leaf_shapes(structure: Structure) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Type and dense shape of the leaves, in order."""
     if structure.dtype:
-        return [np.dtype(structure.dtype)]
-    return [dtype for child in structure.children for dtype in leaf_dtypes(child)]
+        return [(np.dtype(structure.dtype), structure.shape)]
+    return [leaf for child in structure.children for leaf in leaf_shapes(child)]
 
 
 def map_arrays(function: Callable[[Leaf], Leaf], tree: Tree) -> Tree:

@@ -8,9 +8,11 @@ import pytest
 
 import fhe
 from fhe.answered import record_answered, refuse_answered
+from fhe.compiled import compiled_rule
 from fhe.envelope import read_header
 from fhe.inspection import READERS, describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
+from fhe.lwe_layout import input_type
 
 CODES = np.random.default_rng(0).integers(0, 64, (6, 3, 5))
 
@@ -219,6 +221,8 @@ def test_inspect_says_who_can_read_what(keys):
     text = describe_keys(keys.evaluation).to_text()
     assert all(sentence in text for sentence in READERS)
     assert "2^-40" in text
+    kind = compiled_rule(keys.parameters).specs
+    assert f"of rank 1 and degree {input_type(kind).dimension}" in text
 
 
 def test_a_batch_is_answered_once(sent, public, tmp_path):

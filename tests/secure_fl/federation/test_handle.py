@@ -233,6 +233,17 @@ def test_threads_give_the_same_bytes():
             four.close_round()
 
 
+def test_a_sum_given_up_in_threads_does_not_run_into_the_next_one():
+    with Federation(make_clients(9), workers="threads:4") as fed:
+        for _ in range(20):
+            with pytest.raises(FederationError, match="one structure everywhere"):
+                fed.sum(steps.uneven)
+            with pytest.raises(StepError):
+                fed.sum(steps.failing)
+            fed.sum(steps.counted)
+        assert fed.sum(steps.counted).tolist() == [9 * 21]
+
+
 def test_sparse_features_are_a_clients_own_affair():
     dense = make_clients(1)[0]
     client = Client("a", scipy.sparse.csr_array(dense.features), dense.targets)

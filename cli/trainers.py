@@ -1,0 +1,275 @@
+"""Iterative trainers of `securefl train --method`, and `securefl predict`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.data import make_read_options, read_options
+from cli.output import Output, human_bytes, output_options, show_classes
+
+if TYPE_CHECKING:
+    from secure_fl.data import Dataset, ReadOptions
+    from secure_fl.federated_training import RecordPrivacy, Trained
+    from secure_fl.federation import ClientPrivacy
+    from secure_fl.recipe import Recipe
+
+# Repeated here because importing the trainers takes a second; a test compares.
+METHODS = (
+    "kahm",
+    "fedavg",
+    "fedavgm",
+    "fedadam",
+    "fedprox",
+    "oneshot",
+    "dkrr",
+    "krr",
+    "localnewton",
+    "fednewton",
+    "fednewton-head",
+    "private-ridge",
+)
+SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
+
+_OPTIONS = (
+    click.option(
+        "--method",
+        type=click.Choice(METHODS),
+        default="kahm",
+        show_default=True,
+        help="kahm: one pass, heads stay with their clients. Others: one linear model for all;"
+        " private-ridge hides every record (--epsilon, --delta, --unit record, --norm).",
+    ),
+    click.option("--rounds", default=10, show_default=True, help="method: of training."),
+    click.option(
+        "--aggregate",
+        type=click.Choice(["plain", "secure"]),
+        default="plain",
+        help="method: secure masks every update, so that the server learns sums alone.",
+    ),
+    click.option("--ridge", default=1e-4, show_default=True, help="method: above 0."),
+    click.option("--random-features", default=0, help="method: random Fourier features; 0: none."),
+    click.option(
+        "--kernel-deviation", default=1.0, show_default=True, help="Of their frequencies."
+    ),
+    click.option("--learning-rate", default=0.1, show_default=True, help="fed*: of local steps."),
+    click.option("--local-epochs", default=1, show_default=True, help="fed*, localnewton."),
+    click.option("--local-batch", default=64, show_default=True, help="fed*: records of a step."),
+    click.option("--local-momentum", default=0.9, show_default=True, help="fed*: in [0, 1)."),
+    click.option("--server-rate", type=float, help="fedavg*, fedadam; default 1, fedadam 0.01."),
+    click.option("--proximal", default=0.01, show_default=True, help="fedprox: mu."),
+    click.option(
+        "--solver", type=click.Choice(SOLVERS), help="*newton*; default: exact, head: cg."
+    ),
+    click.option("--damping", default=0.0, show_default=True, help="*newton*: of the solver."),
+    click.option("--memory", default=0, show_default=True, help="fednewton*: of earlier rounds."),
+    click.option(
+        "--safeguard/--no-safeguard",
+        default=True,
+        show_default=True,
+        help="*newton*: no round may increase the objective.",
+    ),
+    click.option("--participants", type=click.IntRange(1), help="method: clients of a round."),
+    click.option(
+        "--test",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="method: measure the accuracy on this labelled file after every round.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="method: kept after every round; where it exists, the run goes on from it.",
+    ),
+    click.option("--client-epsilon", type=float, help="method: noise that hides a whole client."),
+    click.option("--client-delta", default=1e-5, show_default=True, help="Of --client-epsilon."),
+    click.option("--clip", type=float, help="--client-epsilon: L2 norm of an update; needed."),
+    click.option(
+        "--ledger",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="--client-epsilon: the federation's books; default: SOURCE.ledger.",
+    ),
+)
+
+
+TRAINERS_ONLY = frozenset(
+    {
+        *("rounds", "aggregate", "ridge", "random_features", "kernel_deviation", "participants"),
+        *("learning_rate", "local_epochs", "local_batch", "local_momentum", "server_rate"),
+        *("proximal", "solver", "damping", "memory", "safeguard", "test", "checkpoint"),
+        *("client_epsilon", "client_delta", "clip", "ledger"),
+    }
+)
+"""Parameters of the options above that the kahm method does not have."""
+
+
+def trainer_options(function: Any) -> Any:
+    """Options of the iterative trainers."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def train_rounds(
+    output: Output,
+    source: Path,
+    out: Path,
+    *,
+    classes: str | None,
+    scale: float,
+    seed: int,
+    reading: "ReadOptions",
+    method: Any,
+    aggregate: str,
+    test: Path | None,
+    checkpoint: Path | None,
+    client_epsilon: float | None,
+    client_delta: float,
+    clip: float | None,
+    ledger: Path | None,
+    record: tuple[float, float, float] | None = None,
+    **settings: Any,
+) -> None:
+    """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT.
+
+    `record` is epsilon, delta and norm of private-ridge.
+    """
+    import shutil
+
+    from secure_fl._files import new_folder, refuse_existing
+    from secure_fl.data import ClassList, read_clients
+    from secure_fl.errors import InputError
+    from secure_fl.federated_training import train_linear_model
+    from secure_fl.linear_model import FILE
+    from secure_fl.recipe import Recipe
+
+    refuse_existing(out)
+    if record is not None and client_epsilon is not None:
+        raise InputError("--client-epsilon: private-ridge has noise of its own; leave it out")
+    recipe = Recipe(method, seed=seed, secure=aggregate == "secure", **settings)
+    known = ClassList(tuple(classes.split(","))) if classes else None
+    with output.progress() as progress:
+        clients = read_clients(
+            source,
+            reading,
+            classes=known,
+            progress=lambda i, n: progress("reading", i, n),
+        )
+    probe = None if test is None else _test_records(test, reading, clients[0])
+    books = ledger or source.with_name(source.name + ".ledger")
+    privacy: ClientPrivacy | RecordPrivacy | None
+    if record is not None:
+        privacy = _record_privacy(recipe, *record, books)
+    else:
+        privacy = _privacy(recipe, client_epsilon, client_delta, clip, books)
+    with new_folder(out) as aside:
+        metrics = aside / "metrics.jsonl"
+        lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
+        trained = train_linear_model(
+            clients,
+            recipe,
+            scale=scale,
+            test=probe,
+            privacy=privacy,
+            checkpoint=checkpoint,
+            metrics=lines,
+            progress=output.note,
+        )
+        if checkpoint is not None:
+            shutil.copyfile(lines, metrics)
+        size = trained.model.save(aside / FILE)
+    _show(output, out, recipe, trained, size)
+
+
+def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
+    from secure_fl.data import ClassList, assemble, read_client
+
+    (records,) = assemble(
+        [read_client(path, reading)],
+        classes=ClassList(like.classes),
+        n_features=like.n_features,
+        features=like.features,
+        manifest="the clients",
+    )
+    return records
+
+
+def _privacy(
+    recipe: "Recipe", epsilon: float | None, delta: float, clip: float | None, books: Path
+) -> "ClientPrivacy | None":
+    if epsilon is None:
+        return None
+    from dp import Budget, Ledger
+    from secure_fl.errors import InputError
+    from secure_fl.federation import ClientPrivacy, calibrate
+    from secure_fl.federation.privacy import UNIT
+
+    if clip is None:
+        raise InputError("--client-epsilon: needs --clip, a public L2 norm of a client's update")
+    if recipe.sums is None:
+        raise InputError(
+            f"--client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
+            " and each costs privacy; add --no-safeguard"
+        )
+    noise = calibrate(epsilon, delta, recipe.sums)
+    if books.exists():
+        found = Ledger.open(books)
+    else:
+        found = Ledger.create(books, books.stem, Budget(epsilon, delta, UNIT))
+    return ClientPrivacy(clip, noise, recipe.sums, found, delta)
+
+
+def _record_privacy(
+    recipe: "Recipe", epsilon: float, delta: float, norm: float, books: Path
+) -> "RecordPrivacy":
+    from dp import Budget, Ledger, Record
+    from secure_fl.errors import InputError
+    from secure_fl.federated_training import RecordPrivacy
+
+    if not recipe.secure:
+        raise InputError("private-ridge: needs --aggregate secure, the server must see sums alone")
+    if books.exists():
+        return RecordPrivacy(epsilon, delta, norm, Ledger.open(books))
+    found = Ledger.create(books, books.stem, Budget(epsilon, delta, Record(norm)))
+    return RecordPrivacy(epsilon, delta, norm, found)
+
+
+def _show(output: Output, out: Path, recipe: "Recipe", trained: "Trained", size: int) -> None:
+    up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
+    data = {
+        "run": str(out),
+        "method": recipe.method,
+        "rounds": trained.rounds,
+        "aggregate": "secure" if recipe.secure else "plain",
+        "figures": dict(trained.figures),
+        "model_bytes": size,
+        "clients": {
+            name: {"bytes_up": sent, "bytes_down": got}
+            for name, (sent, got) in trained.traffic.items()
+        },
+        "privacy": trained.privacy,
+    }
+    figures = "".join(f", {name} {value:.4g}" for name, value in trained.figures.items())
+    lines = [
+        f"{out}: {recipe.method}, {trained.rounds} rounds, {len(trained.traffic)} clients{figures}",
+        f"traffic: {human_bytes(up)} from the clients, {human_bytes(down)} to them;"
+        f" model {human_bytes(size)}",
+        f"privacy: {trained.privacy or 'no guarantee; the model shows what it was trained on'}",
+    ]
+    output.result(data, "\n".join(lines))
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, path_type=Path))
+@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--rows", help="Records to take, start:stop from 0; default: all.")
+@read_options
+@output_options
+def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
+    """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder."""
+    from secure_fl.linear_model import LinearModel
+    from secure_fl.queries import parse_rows, read_queries
+
+    linear = LinearModel.load(model)
+    features, labels = read_queries(queries, linear, make_read_options(**reading), parse_rows(rows))
+    found = linear.predict(features)
+    show_classes(output, [linear.classes[code] for code in found], labels)

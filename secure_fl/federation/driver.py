@@ -1,0 +1,127 @@
+"""The round driver: closes rounds, keeps checkpoints and the log of rounds, reports progress."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fhe.envelope import write_atomic
+from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.errors import FederationError
+
+if TYPE_CHECKING:
+    from secure_fl.federation.handle import Federation
+
+S = TypeVar("S")
+
+
+def drive(
+    fed: "Federation",
+    states: Iterator[S],
+    *,
+    checkpoint: Path | None,
+    metrics: Path | None,
+    progress: Callable[[str], None] | None,
+    measure: Callable[[S], Mapping[str, float]] | None,
+) -> Iterator[S]:
+    """See `Federation.rounds`."""
+    lines = None if metrics is None else RoundLog(metrics, fed.round)
+    started = time.perf_counter()
+    for state in states:
+        # A trainer that was resumed may yield once more what it started from.
+        if not fed.resumed_from(state):
+            figures = _finite({} if measure is None else measure(state))
+            line = {**_facts(fed, time.perf_counter() - started), **figures}
+            fed.close_round()
+            # In this order: a line without its checkpoint is written again by a resumed run.
+            if lines is not None:
+                lines.write(line)
+            if checkpoint is not None:
+                checkpoints.save(checkpoint, fed.snapshot(state))
+            if progress is not None:
+                progress(_text(line, figures))
+        yield state
+        started = time.perf_counter()
+    if progress is not None and fed.spent is not None:
+        progress(fed.privacy_statement())
+
+
+def _facts(fed: "Federation", seconds: float) -> dict[str, Any]:
+    traffic = fed.meter.of_round()
+    spent = fed.spent
+    return {
+        "round": fed.round,
+        "seconds": round(seconds, 4),
+        "participants": len(fed.participants),
+        "survivors": len(fed.survivors),
+        "calls": fed.calls,
+        "bytes_down": traffic.bytes_down,
+        "bytes_up": traffic.bytes_up,
+        "floats_down": traffic.floats_down,
+        "floats_up": traffic.floats_up,
+        "clients": fed.meter.rows(fed.participants),
+        "refused": list(fed.refused),
+        "outside": fed.outside,
+        "epsilon": None if spent is None or math.isinf(spent.epsilon) else spent.epsilon,
+    }
+
+
+def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
+    # JSON has neither NaN nor infinity.
+    return {key: float(v) if math.isfinite(v) else None for key, v in figures.items()}
+
+
+def _text(line: Mapping[str, Any], figures: Mapping[str, float | None]) -> str:
+    parts = [
+        f"round {line['round']}: {line['survivors']} of {line['participants']} clients",
+        f"{line['bytes_up'] / 1e6:.3g} MB up, {line['bytes_down'] / 1e6:.3g} MB down",
+        *(f"{key} {value:.5g}" for key, value in figures.items() if value is not None),
+        f"{line['seconds']:.3g} s",
+    ]
+    return ", ".join(parts)
+
+
+class RoundLog:
+    """Appends to a file of JSON lines.
+
+    Args:
+        path: the file.
+        keep: rounds of an earlier run to keep, from 0; the others' lines are taken out, because a
+            resumed run writes them again.
+
+    Raises:
+        FederationError: the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path, keep: int) -> None:
+        self._path = path
+        write_atomic(path, b"".join(_kept(path, keep)))
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Adds one round."""
+        text = json.dumps(line, allow_nan=False) + "\n"
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise FederationError(f"{self._path}: cannot be written ({error.strerror})") from None
+
+
+def _kept(path: Path, keep: int) -> list[bytes]:
+    try:
+        lines = path.read_bytes().splitlines(keepends=True) if keep else []
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FederationError(f"{path}: cannot be read ({error.strerror})") from None
+    return [line for line in lines if _round_of(line) < keep]
+
+
+def _round_of(line: bytes) -> float:
+    # A line that was cut by the end of an earlier run belongs to no round.
+    try:
+        return float(json.loads(line)["round"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")

@@ -1,0 +1,296 @@
+"""What happens between a call of the handle and its sum: ask, run, refuse, add up, meter."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation import wire
+from secure_fl.federation.assembly import Stages, make_runtime, pipeline
+from secure_fl.federation.checkpoint import Snapshot
+from secure_fl.federation.client import Client
+from secure_fl.federation.errors import FederationError, QuorumError
+from secure_fl.federation.metering import Meter
+from secure_fl.federation.participation import DropOuts, Participation, Stage
+from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
+from secure_fl.federation.privacy import ClientPrivacy
+from secure_fl.federation.runtime import Call
+from secure_fl.federation.secagg.keys import digest
+from secure_fl.federation.secagg.parameters import SESSION, default_threshold
+from secure_fl.federation.secure import SecureAggregation
+from secure_fl.federation.steps import step_name
+from secure_fl.federation.trees import Array, Leaf, Structure, Tree, flatten, is_finite
+from secure_fl.federation.vector import Asked, VectorTotal
+
+log = logging.getLogger(__name__)
+
+_PARTICIPATION, _DROP_OUTS = 1, 2
+"""What experiment randomness is drawn for."""
+
+
+@frozen
+class Options:
+    """The handle's options, checked; see `Federation`."""
+
+    seed: int
+    participation: Participation
+    threshold: int | None
+    aggregation: SecureAggregation | None
+    privacy: ClientPrivacy | None
+    drop_outs: DropOuts
+
+
+class Engine:
+    """The working part of a `Federation`.
+
+    Args:
+        clients: checked.
+        options: checked.
+        workers: as the handle's.
+
+    Attributes:
+        meter: what crossed between clients and server.
+        stages: protocol, noise and books of this run.
+        round: rounds that were closed.
+        calls: of this round.
+        survivors: whose values are in the latest result.
+        refused: clients of this round whose update was not finite, once per refusal.
+        outside: what was moved to the clip in this round, by client.
+    """
+
+    def __init__(self, clients: tuple[Client, ...], options: Options, workers: int | str) -> None:
+        self._clients = clients
+        self._options = options
+        self._places = {client.name: i for i, client in enumerate(clients)}
+        self._weights = {client.name: client.weight for client in clients}
+        self._expected = options.participation.expected(len(clients))
+        self._plain = PlainSum()
+        self._participants: tuple[str, ...] | None = None
+        self._setting: dict[str, Any] = {}
+        self.stages = self._make_stages(os.urandom(SESSION), {})
+        self._runtime = make_runtime(clients, workers)
+        self.meter = Meter(tuple(self._places))
+        self.round = 0
+        self.calls = 0
+        self.survivors: tuple[str, ...] = ()
+        self.refused: list[str] = []
+        self.outside: dict[str, int] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All clients, in their fixed order."""
+        return tuple(self._places)
+
+    @property
+    def participants(self) -> tuple[str, ...]:
+        """Of the current round, in the fixed order; drawn when first asked for."""
+        if self._participants is None:
+            rng = self._generator(_PARTICIPATION, self.round)
+            self._participants = self._options.participation.draw(self.names, rng)
+        return self._participants
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """What happens to an update on its way into a sum, in order."""
+        return pipeline(
+            secure=self._options.aggregation is not None, private=self._options.privacy is not None
+        )
+
+    def close(self) -> None:
+        """Ends worker processes and threads."""
+        self._runtime.close()
+
+    def close_round(self) -> None:
+        """Ends the round: the next one draws its participants and counts its calls anew."""
+        self.meter.close_round()
+        self.round += 1
+        self.calls = 0
+        self.refused = []
+        self.outside = {}
+        self._participants = None
+
+    def total(
+        self,
+        step: Callable[..., Tree],
+        broadcast: tuple[Any, ...],
+        over: Sequence[str] | None,
+        *,
+        weighted: bool,
+    ) -> tuple[Structure, list[Array], float]:
+        """Structure, leaves and weight of a sum over the participants; see `Federation.sum`."""
+        call, asked = self._request(step, broadcast, over, weighted=weighted)
+        contributions = self._contributions(call, asked)
+        total: PlainTotal | VectorTotal
+        if self.stages.vector is None:
+            total = self._plain.sum(contributions, weighted=weighted)
+        else:
+            total = self.stages.vector.sum(asked, contributions)
+            self._count(total)
+        self._close_call(total.names, asked)
+        assert total.structure is not None
+        return total.structure, total.leaves, total.weight
+
+    def gather(
+        self, step: Callable[..., Tree], broadcast: tuple[Any, ...], over: Sequence[str] | None
+    ) -> list[Contribution]:
+        """Every participant's contribution by itself; see `Federation.gather`."""
+        call, asked = self._request(step, broadcast, over, weighted=False)
+        found = list(self._contributions(call, asked))
+        self._close_call([each.name for each in found], asked)
+        return found
+
+    def restore(self, found: Snapshot, source: Path) -> None:
+        """Becomes what it was when the snapshot was taken.
+
+        Args:
+            found: of a handle of the same setting.
+            source: where it came from, for messages.
+
+        Raises:
+            FederationError: the snapshot is of another setting.
+        """
+        for key, value in self._fixed().items():
+            if found.setting.get(key) != value:
+                raise FederationError(
+                    f"{source}: was written with other {key}; resume with the same, or choose"
+                    " another checkpoint file"
+                )
+        self.stages = self._make_stages(found.session, found.secrets)
+        self._runtime.restore(found.clients)
+        self.close_round()
+        self.meter.restore(found.meter)
+        self.round = found.round
+
+    def snapshot(self, state: Any) -> Snapshot:
+        """Everything that a run needs to go on after this state, between two rounds."""
+        return Snapshot(
+            self._fixed(),
+            self.round,
+            self.stages.session,
+            {name: source.secret for name, source in self.stages.sources.items()},
+            self.meter.snapshot(),
+            self._runtime.states(),
+            state,
+        )
+
+    def _request(
+        self,
+        step: Callable[..., Tree],
+        broadcast: tuple[Any, ...],
+        over: Sequence[str] | None,
+        *,
+        weighted: bool,
+    ) -> tuple[Call, Asked]:
+        """Announces a step to those it is asked of."""
+        names = self._asked(over)
+        name = step_name(step)
+        call = Call(step, broadcast, self._options.seed, self.round, self.calls)
+        request = {"step": name, "broadcast": broadcast}
+        size = wire.measure(request)
+        self.calls += 1
+        self.meter.down([self._places[each] for each in names], *size)
+        rng = self._generator(_DROP_OUTS, self.round, call.number)
+        asked = Asked(
+            names=names,
+            round=call.round,
+            call=call.number,
+            step=name,
+            request=b"" if self._options.privacy is None else digest(wire.encode(request)),
+            lost=self._options.drop_outs.draw(names, self.round, call.number, rng),
+            threshold=self.needed(len(names)),
+            expected=self._expected if over is None else float(len(names)),
+            weighted=weighted,
+        )
+        return call, asked
+
+    def _contributions(self, call: Call, asked: Asked) -> Iterator[Contribution]:
+        """Runs the step and passes on what is finite; meters the uploads of the plain path."""
+        # Who falls silent before MASK was not there to compute; at MASK the update is lost.
+        running = [n for n in asked.names if asked.lost.get(n, Stage.UNMASK) >= Stage.MASK]
+        sizes: list[tuple[int, int, int]] = []
+        for name, tree in self._runtime.run(call, running):
+            if asked.lost.get(name) == Stage.MASK:
+                continue
+            structure, leaves = self._checked_tree(name, call, tree)
+            sizes.append((self._places[name], *wire.measure_tree(structure, leaves)))
+            if all(map(is_finite, leaves)):
+                yield Contribution(name, structure, leaves, self._weights[name])
+            else:
+                self._refuse(name, call)
+        if sizes and self.stages.vector is None:
+            self.meter.up(*map(list, zip(*sizes, strict=True)))
+
+    def _count(self, total: VectorTotal) -> None:
+        for name, traffic in total.traffic.items():
+            self.meter.add(self._places[name], traffic)
+        for name, count in total.outside.items():
+            self.outside[name] = self.outside.get(name, 0) + count
+            log.info('client "%s": moved to the clip %d times', name, count)
+
+    def _checked_tree(self, name: str, call: Call, tree: Tree) -> tuple[Structure, list[Leaf]]:
+        try:
+            return flatten(tree)
+        except FederationError as error:
+            raise FederationError(
+                f'client "{name}": {call.step.__name__} returned a {error}'
+            ) from None
+
+    def _refuse(self, name: str, call: Call) -> None:
+        self.refused.append(name)
+        log.warning(
+            'client "%s": %s returned NaN or infinity in round %d; left out of the sum',
+            name,
+            call.step.__name__,
+            call.round,
+        )
+
+    def _asked(self, over: Sequence[str] | None) -> tuple[str, ...]:
+        if over is None:
+            return self.participants
+        wanted = set(over)
+        absent = sorted(wanted.difference(self.participants))
+        if absent:
+            raise FederationError(
+                f'over: client "{absent[0]}" does not take part in round {self.round}; choose'
+                " among `participants`"
+            )
+        return tuple(name for name in self.participants if name in wanted)
+
+    def needed(self, n: int) -> int:
+        """Clients that must be left in a sum of n that are asked."""
+        if self._options.threshold is not None:
+            return self._options.threshold
+        return 1 if self._options.aggregation is None else default_threshold(n)
+
+    def _close_call(self, survivors: Sequence[str], asked: Asked) -> None:
+        self.survivors = tuple(survivors)
+        if len(survivors) < asked.threshold:
+            raise QuorumError(
+                f"round {self.round}: {len(survivors)} clients left of {len(asked.names)} that"
+                f" were asked, the threshold is {asked.threshold}; run the round again when more"
+                " are there"
+            )
+
+    def _fixed(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the killed one."""
+        if not self._setting:
+            self._setting = {
+                "seed": self._options.seed,
+                "clients": list(self._places),
+                "records": checkpoints.records_digest(self._clients),
+                "stages": list(self.pipeline),
+            }
+        return self._setting
+
+    def _make_stages(self, session: bytes, secrets: Mapping[str, bytes]) -> Stages:
+        return Stages(
+            self._weights, self._options.aggregation, self._options.privacy, session, secrets
+        )
+
+    def _generator(self, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng([self._options.seed, *purpose])

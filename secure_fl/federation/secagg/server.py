@@ -1,0 +1,267 @@
+"""The server's side of one secure sum: it passes messages on, adds, and takes the masks away.
+
+Messages come in one at a time (`receive`), in any order; `close_step` ends a step with those that
+came, and gives the replies. A message that cannot be read counts as a drop-out of its sender.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from secure_fl.federation.errors import QuorumError
+from secure_fl.federation.secagg import messages as m
+from secure_fl.federation.secagg import shares
+from secure_fl.federation.secagg.client import (
+    CONFIRMATION,
+    SEALED,
+    pair_mask_key,
+    self_commitment,
+    self_mask_key,
+)
+from secure_fl.federation.secagg.encoding import Words
+from secure_fl.federation.secagg.errors import ProtocolError
+from secure_fl.federation.secagg.graph import Graph
+from secure_fl.federation.secagg.keys import KEY, SIGNATURE, KeyPair
+from secure_fl.federation.secagg.masks import add_masks
+from secure_fl.federation.secagg.parameters import Parameters
+
+log = logging.getLogger(__name__)
+
+MOST_ATTEMPTS = 100
+"""Choices of shares tried to open a secret of which some holder sent a wrong share."""
+
+
+class ProtocolServer:
+    """The server in one sum.
+
+    Args:
+        parameters: of the sum.
+
+    Attributes:
+        survivors: whose vectors are in the sum, once step 3 is closed.
+        rejected: why a client's message was not used.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.survivors: tuple[str, ...] = ()
+        self.rejected: dict[str, str] = {}
+        self.structure = ""
+        self._p = parameters
+        self._context = parameters.context
+        self._step = 1
+        self._members = set(parameters.names)
+        self._arrived: set[str] = set()
+        self._adverts: dict[str, tuple[bytes, bytes, bytes]] = {}
+        self._graph: Graph | None = None
+        self._sealed: dict[str, dict[str, bytes]] = {}
+        self._commitments: dict[str, bytes] = {}
+        self._total: Words | None = None
+        self._confirmations: dict[str, dict[str, bytes]] = {}
+        self._opened: dict[bool, dict[str, dict[str, bytes]]] = {True: {}, False: {}}
+
+    def receive(self, name: str, message: bytes) -> None:
+        """Takes one client's message of the current step.
+
+        A second message of a step, or one of a client that is no longer in, changes nothing.
+        """
+        if name not in self._members or name in self._arrived:
+            self._reject(name, "sent a message out of turn")
+            return
+        take = (self._advert, self._shares, self._masked, self._confirmation, self._opening)
+        try:
+            take[self._step - 1](name, message)
+        except ProtocolError as error:
+            self._reject(name, str(error))
+        else:
+            self._arrived.add(name)
+
+    def close_step(self) -> dict[str, bytes]:
+        """Ends steps 1 to 4; what to send to each client that is still in.
+
+        Raises:
+            QuorumError: fewer clients are left than the threshold.
+        """
+        self._members = set(self._arrived)
+        self._arrived = set()
+        left = tuple(name for name in self._p.names if name in self._members)
+        if len(left) < self._p.threshold:
+            raise self._too_few(len(left))
+        reply = (self._advertisements, self._deliveries, self._survivor_list, self._confirmed)
+        replies = reply[self._step - 1](left)
+        self._step += 1
+        return replies
+
+    def total(self) -> Words:
+        """Ends step 5: the sum of the survivors' vectors modulo 2^bits, shape (d,).
+
+        Raises:
+            QuorumError: too few shares of some secret came in.
+            ProtocolError: the shares of a client do not open its secret; names it.
+        """
+        assert self._total is not None
+        assert self._graph is not None
+        total = self._total.copy()
+        self_keys = [
+            self_mask_key(self._self_seed(name), self._context, name) for name in self.survivors
+        ]
+        plus, minus = self._pair_keys_of_the_lost()
+        add_masks(total, plus, [*self_keys, *minus])
+        return total
+
+    # ---------------------------------------------------------------------------- what comes in
+
+    def _advert(self, name: str, message: bytes) -> None:
+        found = self._read(m.ADVERTISE, name, message)
+        self._adverts[name] = (
+            found.fixed("session_key", KEY),
+            found.fixed("mask_key", KEY),
+            found.fixed("signature", SIGNATURE),
+        )
+
+    def _shares(self, name: str, message: bytes) -> None:
+        assert self._graph is not None
+        found = self._read(m.SHARE, name, message)
+        near = self._graph.neighbours(name)
+        commitment = found.fixed("commitment", 32)
+        sealed = found.byte_rows("shares", len(near), SEALED)
+        self._sealed[name] = dict(zip(near, sealed, strict=True))
+        self._commitments[name] = commitment
+
+    def _masked(self, name: str, message: bytes) -> None:
+        found = self._read(m.MASK, name, message)
+        vector, structure = found.vector("masked", self._p.bits), found.text("structure")
+        if self._total is None:
+            self._total, self.structure = vector.copy(), structure
+            return
+        if vector.shape != self._total.shape or structure != self.structure:
+            raise ProtocolError(
+                f'client "{name}": its vector has {len(vector)} entries for {structure or "?"},'
+                f" the first had {len(self._total)} for {self.structure or '?'}"
+            )
+        np.add(self._total, vector, out=self._total)
+
+    def _confirmation(self, name: str, message: bytes) -> None:
+        found = self._read(m.CONFIRM, name, message)
+        assert self._graph is not None
+        near = self._graph.neighbours(name)
+        rows = found.byte_rows("confirmations", len(near), CONFIRMATION)
+        self._confirmations[name] = dict(zip(near, rows, strict=True))
+
+    def _opening(self, name: str, message: bytes) -> None:
+        found = self._read(m.UNMASK, name, message)
+        for alive, kind in ((True, "alive"), (False, "lost")):
+            owners = found.names(kind)
+            rows = found.byte_rows(f"{kind}_shares", len(owners), shares.SECRET)
+            for owner, share in zip(owners, rows, strict=True):
+                self._opened[alive].setdefault(owner, {})[name] = share
+
+    # --------------------------------------------------------------------------- what goes out
+
+    def _advertisements(self, left: tuple[str, ...]) -> dict[str, bytes]:
+        self._graph = Graph(left, self._p.degree, self._context)
+        replies = {}
+        for name in left:
+            near = [self._adverts[other] for other in self._graph.neighbours(name)]
+            fields = {
+                "names": list(left),
+                "session_keys": m.blobs([each[0] for each in near], KEY),
+                "mask_keys": m.blobs([each[1] for each in near], KEY),
+                "signatures": m.blobs([each[2] for each in near], SIGNATURE),
+            }
+            replies[name] = m.pack(m.ADVERTISED, self._context, fields)
+        return replies
+
+    def _deliveries(self, left: tuple[str, ...]) -> dict[str, bytes]:
+        assert self._graph is not None
+        replies = {}
+        for name in left:
+            senders = [o for o in self._graph.neighbours(name) if o in self._members]
+            rows = [self._sealed[sender][name] for sender in senders]
+            fields = {"names": senders, "shares": m.blobs(rows, SEALED)}
+            replies[name] = m.pack(m.SHARED, self._context, fields)
+        return replies
+
+    def _survivor_list(self, left: tuple[str, ...]) -> dict[str, bytes]:
+        self.survivors = left
+        return dict.fromkeys(left, m.pack(m.MASKED, self._context, {"names": list(left)}))
+
+    def _confirmed(self, left: tuple[str, ...]) -> dict[str, bytes]:
+        assert self._graph is not None
+        replies = {}
+        for name in left:
+            others = [o for o in self._graph.neighbours(name) if o in self._members]
+            rows = [self._confirmations[other][name] for other in others]
+            fields = {"names": others, "confirmations": m.blobs(rows, CONFIRMATION)}
+            replies[name] = m.pack(m.CONFIRMED, self._context, fields)
+        return replies
+
+    # ----------------------------------------------------------------------- taking masks away
+
+    def _self_seed(self, name: str) -> bytes:
+        return self._secret(
+            name,
+            alive=True,
+            right=lambda seed: (
+                self_commitment(seed, self._context, name) == self._commitments[name]
+            ),
+        )
+
+    def _pair_keys_of_the_lost(self) -> tuple[list[bytes], list[bytes]]:
+        assert self._graph is not None
+        plus: list[bytes] = []
+        minus: list[bytes] = []
+        alive = set(self.survivors)
+        for name in self._sealed:
+            near = [other for other in self._graph.neighbours(name) if other in alive]
+            if name in alive or not near:
+                continue
+            pair = self._lost_key(name)
+            for other in near:
+                key = pair_mask_key(pair, self._adverts[other][1], self._context, name, other)
+                # The survivor's half is in the sum: added if it is the first by name.
+                (minus if other < name else plus).append(key)
+        return plus, minus
+
+    def _lost_key(self, name: str) -> KeyPair:
+        def right(seed: bytes) -> bool:
+            return KeyPair.from_seed(seed, self._context).public == self._adverts[name][1]
+
+        return KeyPair.from_seed(self._secret(name, alive=False, right=right), self._context)
+
+    def _secret(self, name: str, *, alive: bool, right: Callable[[bytes], bool]) -> bytes:
+        assert self._graph is not None
+        numbers = self._graph.holders(name)
+        opened = self._opened[alive].get(name, {})
+        found = {numbers[holder]: s for holder, s in opened.items() if holder in numbers}
+        t = self._p.share_threshold
+        if len(found) < t:
+            raise QuorumError(
+                f'round {self._p.round}: {len(found)} shares of client "{name}" came in, {t} are'
+                " needed; nothing is revealed, run the round again"
+            )
+        choices = itertools.combinations(sorted(found), t)
+        for chosen in itertools.islice(choices, MOST_ATTEMPTS):
+            seed = shares.combine({number: found[number] for number in chosen}, t)
+            if right(seed):
+                return seed
+        raise ProtocolError(
+            f'client "{name}": its shares do not open its secret in round {self._p.round}; leave'
+            " it out of the next round"
+        )
+
+    # ------------------------------------------------------------------------------- internals
+
+    def _read(self, kind: str, name: str, message: bytes) -> m.Fields:
+        return m.unpack(kind, self._context, message, f'client "{name}"')
+
+    def _reject(self, name: str, reason: str) -> None:
+        self.rejected.setdefault(name, reason)
+        log.warning("round %d: %s; it counts as dropped out", self._p.round, reason)
+
+    def _too_few(self, left: int) -> QuorumError:
+        return QuorumError(
+            f"round {self._p.round}: {left} clients are left of {len(self._p.names)}, the"
+            f" threshold is {self._p.threshold}; nothing is revealed, run the round again"
+        )

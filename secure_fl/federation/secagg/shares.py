@@ -1,0 +1,107 @@
+"""Shamir's secret sharing over GF(2^128): dealt by PyCryptodome, opened by one linear map.
+
+A secret has 16 bytes: the field's size, and the strength of the X25519 keys that are derived from
+it. A share is the value of the polynomial at the holder's number, 16 bytes too.
+
+Opening is the server's work, and a server opens one secret for every client. PyCryptodome does the
+whole interpolation anew each time; here its coefficients are computed once for a set of holders,
+and what they do to the bits of the shares is a matrix over GF(2). Nothing secret depends on it, and
+whoever opens a secret knows what it must fit.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.federation.secagg.errors import ProtocolError
+
+SECRET = 16
+"""Bytes of a secret and of a share."""
+_BITS = 8 * SECRET
+_MODULUS = 1 << 128 | 0x87
+"""x^128 + x^7 + x^2 + x + 1, PyCryptodome's; bit i is the coefficient of x^i."""
+
+
+def split(secret: bytes, threshold: int, holders: int) -> list[bytes]:
+    """Shares for holders 1 to `holders`; any `threshold` of them give the secret back.
+
+    Fewer say nothing about it. The polynomial's other coefficients come from the operating system.
+    """
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    return [share for _, share in Shamir.split(threshold, holders, secret, ssss=False)]
+
+
+def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """The secret of `threshold` shares by holder number; more are left aside.
+
+    Wrong shares give a wrong secret: compare it with what is known of the right one.
+
+    Raises:
+        ProtocolError: too few shares.
+    """
+    if len(shares) < threshold:
+        raise ProtocolError(f"{len(shares)} shares of a secret, {threshold} are needed")
+    numbers = tuple(sorted(shares)[:threshold])
+    given = np.frombuffer(b"".join(shares[number] for number in numbers), np.uint8)
+    weights = _bit_weights(numbers)[np.unpackbits(given).astype(bool)]
+    return np.bitwise_xor.reduce(weights, axis=0).tobytes()
+
+
+@lru_cache(maxsize=256)
+def _bit_weights(numbers: tuple[int, ...]) -> NDArray[np.uint64]:
+    """What each bit of each share adds to the secret, shape (128 shares, 2).
+
+    The secret is the sum of coefficient times share, and a share is the sum of its bits times
+    powers of x; bits come as in the shares' bytes, the highest power first.
+    """
+    rows = []
+    for coefficient in _coefficients(numbers):
+        powers = [coefficient]
+        for _ in range(_BITS - 1):
+            powers.append(_multiply(powers[-1], 2))
+        rows += [power.to_bytes(SECRET, "big") for power in reversed(powers)]
+    return np.frombuffer(b"".join(rows), np.uint64).reshape(-1, 2)
+
+
+def _coefficients(numbers: tuple[int, ...]) -> list[int]:
+    """Lagrange's at 0: the product over the others j of x_j / (x_j - x_i); minus is xor."""
+    found = []
+    for own in numbers:
+        above = below = 1
+        for other in numbers:
+            if other != own:
+                above = _multiply(above, other)
+                below = _multiply(below, other ^ own)
+        found.append(_multiply(above, _inverse(below)))
+    return found
+
+
+def _multiply(a: int, b: int) -> int:
+    """The product in the field; fast where `b` is short."""
+    product = 0
+    while b:
+        if b & 1:
+            product ^= a
+        a <<= 1
+        if a >> _BITS:
+            a ^= _MODULUS
+        b >>= 1
+    return product
+
+
+def _inverse(a: int) -> int:
+    """1 / a for a other than 0: Euclid's algorithm on polynomials over GF(2)."""
+    r, s, u, v = _MODULUS, a, 0, 1
+    while s != 1:
+        shift = r.bit_length() - s.bit_length()
+        if shift < 0:
+            r, s, u, v, shift = s, r, v, u, -shift
+        r ^= s << shift
+        u ^= v << shift
+        # The remainder of lower degree is the next divisor.
+        if r.bit_length() < s.bit_length():
+            r, s, u, v = s, r, v, u
+    return v

@@ -1,0 +1,80 @@
+"""Squared loss on one-hot targets: the objective of (kernel) ridge regression."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from secure_fl.federation import broadcastable
+from secure_fl.objectives.base import (
+    Array,
+    Codes,
+    Features,
+    Objective,
+    Operator,
+    add_to_diagonal,
+    gram,
+)
+
+
+@broadcastable
+@dataclass(frozen=True)
+class SquaredLoss(Objective):
+    """Half the squared distance of the margins to the one-hot target (fednewton.txt, eq. 1).
+
+    Weights have the shape (d, C). The Hessian is X'X/n + ridge I for every column.
+
+    Attributes:
+        ridge: lambda, >= 0.
+        outputs: C, at least 2.
+
+    Raises:
+        ValueError: an attribute out of its range.
+    """
+
+    outputs: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outputs < 2:
+            raise ValueError(f"{self.outputs} classes; a classifier needs at least two")
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return self.outputs
+
+    @property
+    def quadratic(self) -> bool:
+        """True."""
+        return True
+
+    def shape(self, features: int) -> tuple[int, ...]:
+        """(d, C)."""
+        return (features, self.outputs)
+
+    def losses(self, margins: Array, y: Codes) -> Array:
+        """Half squared distances."""
+        return 0.5 * np.square(self.residuals(margins, y)).sum(axis=1)
+
+    def residuals(self, margins: Array, y: Codes) -> Array:
+        """Margins less the one-hot targets."""
+        rest = np.array(margins, dtype=np.float64)
+        rest[np.arange(len(y)), y] -= 1.0
+        return rest
+
+    def curvature(self, margins: Array) -> Operator:
+        """The identity."""
+        return lambda change: change
+
+    def diagonal_curvature(self, margins: Array) -> Array:
+        """Ones."""
+        return np.ones(margins.shape)
+
+    def hessian(self, weights: Array, X: Features, y: Codes) -> Array:
+        """X'X/n + ridge I, shape (d, d)."""
+        self._check(weights, X, y)
+        return add_to_diagonal(gram(X) / X.shape[0], self.ridge)
+
+    def root(self, weights: Array, X: Features) -> Features:
+        """X itself."""
+        return X
