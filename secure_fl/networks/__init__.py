@@ -12,9 +12,17 @@ from secure_fl.networks.models import (
     flatten,
     load,
 )
+from secure_fl.networks.monitor import Monitor, Thresholds
 from secure_fl.networks.regularizers import Regularization, squared_mmd, trace_norm
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
 from secure_fl.networks.trainers.fedavgr import fedavgr
+from secure_fl.networks.trainers.fedrco import (
+    SecondOrder,
+    events,
+    fedrco,
+    interpolated,
+    personal_accuracy,
+)
 
 __all__ = [
     "ConvNet",
@@ -22,15 +30,22 @@ __all__ = [
     "LinearModel",
     "LocalTraining",
     "Model",
+    "Monitor",
     "Network",
     "NetworkState",
     "Perceptron",
     "Regularization",
+    "SecondOrder",
+    "Thresholds",
     "accuracy",
+    "events",
     "fedavg",
     "fedavgr",
+    "fedrco",
     "flatten",
+    "interpolated",
     "load",
+    "personal_accuracy",
     "squared_mmd",
     "trace_norm",
 ]
