@@ -69,7 +69,9 @@ class Recorder:
         def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if output.requires_grad:
                 self._inputs[place] = inputs[0].detach()
-                output.register_hook(lambda g: self._gradients.__setitem__(place, g.detach()))
+                output.register_hook(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                    lambda g: self._gradients.__setitem__(place, g.detach())
+                )
 
         return hook
 
@@ -89,13 +91,8 @@ class Recorder:
 def _second_moments(layer: Layer, inputs: Tensor, gradients: Tensor) -> Pair:
     records = len(inputs)
     if isinstance(layer, nn.Conv2d):
-        patches = unfold(
-            inputs,
-            layer.kernel_size,
-            layer.dilation,
-            layer.padding,
-            layer.stride,  # type: ignore[arg-type]  # padding is a pair of numbers in our networks
-        )
+        padding: Any = layer.padding  # pairs of numbers in our networks
+        patches = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
         a = patches.transpose(1, 2).reshape(-1, patches.shape[1])
         g = gradients.permute(0, 2, 3, 1).reshape(-1, gradients.shape[1])
     else:

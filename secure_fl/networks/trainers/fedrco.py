@@ -156,7 +156,9 @@ def _descend(
             preconditioner.update(recorder.statistics())
             steps = preconditioner.natural_gradient(recorder.layers)
             norm = math.sqrt(sum(float(s.square().sum()) for s in steps))
-        except torch.linalg.LinAlgError:
+        except RuntimeError as error:
+            if not _is_singular(error):
+                raise
             # A factor that is not positive definite, or not finite. Without a monitor the update
             # is not a number, and the handle refuses it.
             steps, norm = [torch.full_like(m, math.nan) for m in _matrices(recorder)], math.inf
@@ -177,6 +179,11 @@ def _descend(
             log.warning(
                 'client "%s": %s at a preconditioned norm of %g', client.name, verdict, norm
             )
+
+
+def _is_singular(error: RuntimeError) -> bool:
+    # torch.linalg.LinAlgError is a RuntimeError that torch's type stubs do not export.
+    return type(error).__name__.endswith("LinAlgError")
 
 
 def _matrices(recorder: Recorder) -> list[torch.Tensor]:

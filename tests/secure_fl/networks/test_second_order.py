@@ -160,7 +160,7 @@ def test_clients_that_explode_reset_and_the_global_model_stays_finite(clients, c
         fed, _ = run(clients, Perceptron(3, 5, (16,)), SecondOrder(training))
     counted = fed.sum(events)
     assert counted["resets"] > 0
-    assert "reset at preconditioned norm" in caplog.text
+    assert "reset at a preconditioned norm" in caplog.text
 
 
 def test_a_singular_factor_resets_and_recovers(clients):
