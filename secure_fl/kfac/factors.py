@@ -1,0 +1,208 @@
+"""K-FAC (Martens and Grosse 2015; convolutions: Grosse and Martens 2016; fedrco.txt, section 4.1).
+
+The Fisher block of a layer with weights (out, in + 1), bias in the last column, is read as
+Omega (x) Gamma: Omega is the second moment of the layer's inputs with a 1 appended, Gamma that of
+the gradients of a record's loss with respect to the layer's outputs (labels as observed: the
+empirical Fisher). A convolution sums Omega over the positions and averages Gamma over them.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import unfold
+
+from secure_fl.federation import broadcastable
+
+Array = NDArray[Any]
+Layer: TypeAlias = nn.Linear | nn.Conv2d
+Pair: TypeAlias = tuple[Tensor, Tensor]
+
+
+@broadcastable
+@dataclass(frozen=True)
+class Curvature:
+    """How curvature is estimated and inverted (fedrco.txt, E.3).
+
+    Attributes:
+        damping: epsilon of (6), above 0.
+        average: weight of the older statistics in (7), in [0, 1).
+        interval: T_inv, steps between inversions, at least 1.
+        persistent: whether a client keeps its factors from round to round.
+    """
+
+    damping: float = 0.03
+    average: float = 0.95
+    interval: int = 200
+    persistent: bool = True
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.damping) and self.damping > 0):
+            raise ValueError(f"damping is {self.damping}; give a number above 0")
+        if not 0 <= self.average < 1 or self.interval < 1:
+            raise ValueError(f"curvature: average {self.average}, interval {self.interval}")
+
+
+class Recorder:
+    """Hooks that keep each layer's inputs and output gradients of the last backward pass."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.layers: list[Layer] = [
+            m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv2d)
+        ]
+        covered = sum(p.numel() for layer in self.layers for p in layer.parameters())
+        if covered != sum(p.numel() for p in network.parameters()) or not all(
+            layer.bias is not None for layer in self.layers
+        ):
+            raise ValueError("K-FAC: every parameter must belong to a Linear or Conv2d with a bias")
+        self._inputs: dict[int, Tensor] = {}
+        self._gradients: dict[int, Tensor] = {}
+        self._hooks = [
+            layer.register_forward_hook(self._keep(i)) for i, layer in enumerate(self.layers)
+        ]
+
+    def _keep(self, place: int) -> Any:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if output.requires_grad:
+                self._inputs[place] = inputs[0].detach()
+                output.register_hook(  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                    lambda g: self._gradients.__setitem__(place, g.detach())
+                )
+
+        return hook
+
+    def statistics(self) -> list[Pair]:
+        """(Omega, Gamma) of every layer for the last batch, whose loss was the batch's mean."""
+        return [
+            _second_moments(layer, self._inputs[i], self._gradients[i])
+            for i, layer in enumerate(self.layers)
+        ]
+
+    def close(self) -> None:
+        """Takes the hooks off the network."""
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _second_moments(layer: Layer, inputs: Tensor, gradients: Tensor) -> Pair:
+    records = len(inputs)
+    if isinstance(layer, nn.Conv2d):
+        padding: Any = layer.padding  # pairs of numbers in our networks
+        patches = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
+        a = patches.transpose(1, 2).reshape(-1, patches.shape[1])
+        g = gradients.permute(0, 2, 3, 1).reshape(-1, gradients.shape[1])
+    else:
+        a, g = inputs, gradients
+    a = torch.cat([a, a.new_ones(len(a), 1)], dim=1).double()
+    g = records * g.double()
+    return a.T @ a / records, g.T @ g / len(g)
+
+
+class Preconditioner:
+    """Moving averages of the factors, their lazy inverses, and the natural gradient.
+
+    Attributes:
+        factors: (Omega, Gamma) of every layer, float64; empty before the first batch.
+        inversions: times the factors were inverted.
+    """
+
+    def __init__(self, curvature: Curvature) -> None:
+        self.curvature = curvature
+        self.factors: list[Pair] = []
+        self.inversions = 0
+        self._inverses: list[Pair] = []
+        self._age = 0
+
+    def reset(self) -> None:
+        """Drops the factors and their inverses."""
+        self.factors, self._inverses, self._age = [], [], 0
+
+    def update(self, statistics: list[Pair]) -> None:
+        """Takes in a batch (7) and inverts anew when the interval is over."""
+        old = self.curvature.average
+        if not self.factors:
+            self.factors = statistics
+        else:
+            self.factors = [
+                (old * A + (1 - old) * a, old * G + (1 - old) * g)
+                for (A, G), (a, g) in zip(self.factors, statistics, strict=True)
+            ]
+        if self._age % self.curvature.interval == 0 or not self._inverses:
+            # LinAlgError leaves no stale inverse behind: the caller resets.
+            self._inverses = []
+            self._inverses = [_damped_inverses(*f, self.curvature.damping) for f in self.factors]
+            self.inversions += 1
+        self._age += 1
+
+    def natural_gradient(self, layers: list[Layer]) -> list[Tensor]:
+        """Gamma^-1 grad Omega^-1 (8) of every layer, shape (out, in + 1)."""
+        return [
+            (G @ _gradient(layer).double() @ A)
+            for layer, (A, G) in zip(layers, self._inverses, strict=True)
+        ]
+
+    def save(self) -> dict[str, Array]:
+        """Everything that carries over to the next round, as arrays."""
+        arrays: dict[str, Array] = {"kfac.age": np.array(self._age)}
+        for what, pairs in (("factor", self.factors), ("inverse", self._inverses)):
+            for i, pair in enumerate(pairs):
+                for side, matrix in zip(("omega", "gamma"), pair, strict=True):
+                    arrays[f"kfac.{what}.{i}.{side}"] = matrix.cpu().numpy()
+        return arrays
+
+    def load(self, arrays: dict[str, Array], layers: int, device: str) -> None:
+        """What `save` returned; arrays without factors leave it empty."""
+        self.reset()
+        if "kfac.factor.0.omega" not in arrays:
+            return
+        self._age = int(arrays["kfac.age"])
+
+        def pairs(what: str) -> list[Pair]:
+            return [
+                tuple(  # type: ignore[misc]  # always two
+                    torch.from_numpy(arrays[f"kfac.{what}.{i}.{side}"]).to(device)
+                    for side in ("omega", "gamma")
+                )
+                for i in range(layers)
+            ]
+
+        self.factors = pairs("factor")
+        if "kfac.inverse.0.omega" in arrays:
+            self._inverses = pairs("inverse")
+
+
+def _gradient(layer: Layer) -> Tensor:
+    weight, bias = layer.weight.grad, layer.bias.grad if layer.bias is not None else None
+    if weight is None or bias is None:
+        raise ValueError("K-FAC: a layer without a gradient; call backward first")
+    return torch.cat([weight.reshape(len(bias), -1), bias[:, None]], dim=1)
+
+
+def apply(layers: list[Layer], steps: list[Tensor], learning_rate: float) -> None:
+    """Subtracts learning_rate times the steps, shape (out, in + 1), from the layers."""
+    with torch.no_grad():
+        for layer, step in zip(layers, steps, strict=True):
+            layer.weight.sub_((learning_rate * step[:, :-1]).reshape(layer.weight.shape))
+            if layer.bias is not None:
+                layer.bias.sub_(learning_rate * step[:, -1])
+
+
+def _damped_inverses(omega: Tensor, gamma: Tensor, damping: float) -> Pair:
+    """Inverses of Omega + pi sqrt(eps) I and Gamma + sqrt(eps)/pi I, by Cholesky (6).
+
+    pi is the root of the ratio of the mean eigenvalues (Martens and Grosse, 6.3). The paper prints
+    the ratio of traces, which lacks the dimensions; 1 where a trace is 0.
+    """
+    mean_omega, mean_gamma = (float(m.trace()) / len(m) for m in (omega, gamma))
+    pi = math.sqrt(mean_omega / mean_gamma) if mean_omega > 0 and mean_gamma > 0 else 1.0
+    root = math.sqrt(damping)
+    return _inverse(omega, pi * root), _inverse(gamma, root / pi)
+
+
+def _inverse(matrix: Tensor, damping: float) -> Tensor:
+    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    return torch.cholesky_inverse(torch.linalg.cholesky(matrix + damping * eye))

@@ -1,0 +1,51 @@
+"""Networks trained by a federation. Imports torch: import this package late."""
+
+from secure_fl.networks.local import LocalTraining
+from secure_fl.networks.models import (
+    ConvNet,
+    FourierModel,
+    LinearModel,
+    Model,
+    Network,
+    Perceptron,
+    accuracy,
+    flatten,
+    load,
+)
+from secure_fl.networks.monitor import Monitor, Thresholds
+from secure_fl.networks.regularizers import Regularization, squared_mmd, trace_norm
+from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
+from secure_fl.networks.trainers.fedavgr import fedavgr
+from secure_fl.networks.trainers.fedrco import (
+    SecondOrder,
+    events,
+    fedrco,
+    interpolated,
+    personal_accuracy,
+)
+
+__all__ = [
+    "ConvNet",
+    "FourierModel",
+    "LinearModel",
+    "LocalTraining",
+    "Model",
+    "Monitor",
+    "Network",
+    "NetworkState",
+    "Perceptron",
+    "Regularization",
+    "SecondOrder",
+    "Thresholds",
+    "accuracy",
+    "events",
+    "fedavg",
+    "fedavgr",
+    "fedrco",
+    "flatten",
+    "interpolated",
+    "load",
+    "personal_accuracy",
+    "squared_mmd",
+    "trace_norm",
+]

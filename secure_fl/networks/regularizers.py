@@ -1,0 +1,78 @@
+"""FedAvgR's three regularisers (fedavgr.txt, section 4.1)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from secure_fl.federation import broadcastable
+
+
+@broadcastable
+@dataclass(frozen=True)
+class Regularization:
+    """Weights of the three terms, each >= 0; a term of weight 0 is not computed.
+
+    Attributes:
+        trace: alpha, of the trace norm of W.
+        features: beta, of the Frobenius norm of the batch's features.
+        mmd: gamma, of the squared MMD between the batch's features and the global ones.
+        samples: drawn from the global feature distribution once a round, at least 1.
+    """
+
+    trace: float = 0.0
+    features: float = 0.0
+    mmd: float = 0.0
+    samples: int = 100
+
+    def __post_init__(self) -> None:
+        if min(self.trace, self.features, self.mmd) < 0 or self.samples < 1:
+            raise ValueError(f"regularization: found {self}, expected weights >= 0, samples >= 1")
+
+    def penalty(self, head: Tensor, phi: Tensor, drawn: Tensor | None) -> Tensor:
+        """The sum of the terms.
+
+        Args:
+            head: W, shape (C, D).
+            phi: features of a batch, shape (records, D).
+            drawn: samples of the global feature distribution, shape (m, D); None leaves MMD out.
+        """
+        total = head.new_zeros(())
+        if self.trace:
+            total = total + self.trace * trace_norm(head)
+        if self.features:
+            total = total + self.features * torch.linalg.vector_norm(phi)
+        if self.mmd and drawn is not None:
+            total = total + self.mmd * squared_mmd(phi, drawn)
+        return total
+
+
+class _TraceNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor) -> Tensor:
+        U, s, Vh = torch.linalg.svd(matrix, full_matrices=False)
+        # Directions at rounding level are no directions: any choice of theirs would be arbitrary.
+        tolerance = s.max() * max(matrix.shape) * torch.finfo(matrix.dtype).eps
+        kept = (s > tolerance).to(matrix.dtype)
+        ctx.save_for_backward((U * kept) @ Vh)
+        return s.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Tensor:
+        (subgradient,) = ctx.saved_tensors
+        return upstream[0] * subgradient
+
+
+def trace_norm(matrix: Tensor) -> Tensor:
+    """Sum of the singular values; the gradient is the subgradient of least norm, U_r V_r^T.
+
+    At full rank that is the gradient. At lower rank it leaves the null directions at 0.
+    """
+    value: Tensor = _TraceNorm.apply(matrix)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
+    return value
+
+
+def squared_mmd(phi: Tensor, other: Tensor) -> Tensor:
+    """|mean phi - mean other|^2, the expansion of section 4.1 with the inner product as kernel."""
+    return (phi.mean(dim=0) - other.mean(dim=0)).square().sum()

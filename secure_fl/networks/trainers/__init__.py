@@ -1,0 +1,1 @@
+"""Trainers of networks on the federation handle."""

@@ -1,0 +1,225 @@
+"""FedRCO (fedrco.txt, section 4): K-FAC steps at the clients, watched and rolled back.
+
+`personal=False` is the paper's FedRCO-ori (plain averaging). LocalNewton is that with
+`monitor=None` and `Curvature(persistent=False)`.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.kfac import Curvature, Preconditioner, Recorder
+from secure_fl.kfac.factors import apply
+from secure_fl.networks.local import LocalTraining, batches, network_of, records_of
+from secure_fl.networks.models import Array, Model, Network, correct, flatten, load
+from secure_fl.networks.monitor import Monitor, Thresholds
+from secure_fl.networks.trainers.fedavg import NetworkState
+
+log = logging.getLogger(__name__)
+
+
+@broadcastable
+@dataclass(frozen=True)
+class SecondOrder:
+    """The client's part of FedRCO.
+
+    Attributes:
+        training: learning rate, mini-batches a round and their size (E.3); momentum and the
+            proximal term must be 0: they are first-order.
+        curvature: factors, damping, lazy inverse.
+        monitor: thresholds; None applies every step as it is.
+        personal: keep a personal model by (12, 13); otherwise start from the global one.
+    """
+
+    training: LocalTraining
+    curvature: Curvature = field(default_factory=Curvature)
+    monitor: Thresholds | None = field(default_factory=Thresholds)
+    personal: bool = True
+
+    def __post_init__(self) -> None:
+        if self.training.momentum or self.training.proximal:
+            raise ValueError("FedRCO: momentum and proximal must be 0; its steps are second-order")
+
+
+@client_step
+def second_order_change(
+    client: Client, model: Model, parameters: Array, options: SecondOrder
+) -> Tree:
+    """What K-FAC steps from the client's starting point add to the global parameters."""
+    device = options.training.device
+    network = network_of(client, model, device)
+    recorder = Recorder(network)
+    try:
+        load(network, _starting_point(client, network, parameters, options))
+        preconditioner = Preconditioner(options.curvature)
+        if options.curvature.persistent:
+            preconditioner.load(client.state, len(recorder.layers), device)
+        monitor = _restored_monitor(client, options)
+        _descend(client, network, recorder, preconditioner, monitor, parameters, options)
+        trained = flatten(network)
+        _remember(client, preconditioner, monitor, trained, options)
+    finally:
+        recorder.close()
+    return trained - np.asarray(parameters, dtype=np.float32)
+
+
+@client_step
+def events(client: Client) -> Tree:
+    """Rollbacks and resets of the client so far, and its inversions."""
+    found = client.state.get("rco.events", np.zeros(3))
+    return {"rollbacks": found[0], "resets": found[1], "inversions": found[2]}
+
+
+@client_step
+def personal_accuracy(client: Client, model: Model, parameters: Array, X: Array, y: Array) -> Tree:
+    """Test accuracy of the client's own model; of the global one before its first round."""
+    network = network_of(client, model, "cpu")
+    load(network, client.state.get("rco.model", parameters))
+    return correct(network, X, y) / len(y)
+
+
+def fedrco(
+    fed: Federation,
+    model: Model,
+    *,
+    start: NetworkState,
+    rounds: int,
+    options: SecondOrder,
+) -> Iterator[NetworkState]:
+    """Runs FedRCO and yields the state after every round; one mean a round.
+
+    Factors, history and personal models stay with the clients, in their state. `fed.sum(events)`
+    counts rollbacks and resets, `personal_accuracy` measures the personal models.
+
+    Args:
+        fed: the participating clients; the server sees only means over them.
+        model: layers must be Linear or Conv2d with a bias.
+        start: initial parameters or a state to resume from; not yielded.
+        rounds: rounds in all, those of `start` included, >= 0.
+        options: the client's part.
+
+    Raises:
+        QuorumError: fewer clients survived a round than the threshold.
+    """
+    state = start
+    while state.round < rounds:
+        change = fed.mean(second_order_change, model, state.parameters, options)
+        state = NetworkState(state.parameters + change, state.round + 1)
+        yield state
+
+
+def interpolated(own: Array, shared: Array, own_accuracy: float, shared_accuracy: float) -> Array:
+    """Curvature-preserving aggregation (12) with the weight of (13)."""
+    if own_accuracy <= shared_accuracy:
+        return shared
+    gamma = shared_accuracy / (shared_accuracy + own_accuracy)
+    mixed: Array = (gamma * shared + (1 - gamma) * own).astype(np.float32)
+    return mixed
+
+
+def _starting_point(
+    client: Client, network: Network, parameters: Array, options: SecondOrder
+) -> Array:
+    own = client.state.get("rco.model")
+    if not options.personal or own is None:
+        return parameters
+    rates = []
+    for each in (own, parameters):
+        load(network, each)
+        rates.append(correct(network, client.features, client.targets) / len(client))
+    return interpolated(own, parameters, rates[0], rates[1])
+
+
+def _descend(
+    client: Client,
+    network: Network,
+    recorder: Recorder,
+    preconditioner: Preconditioner,
+    monitor: Monitor | None,
+    parameters: Array,
+    options: SecondOrder,
+) -> None:
+    """The mini-batches of a round (5), each step judged before it is applied (11)."""
+    device = options.training.device
+    X, y = records_of(client, device)
+    for index in batches(len(client), options.training, client.rng):
+        rows = torch.from_numpy(index).to(device)
+        network.zero_grad()
+        cross_entropy(network(X[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+        try:
+            preconditioner.update(recorder.statistics())
+            steps = preconditioner.natural_gradient(recorder.layers)
+            norm = math.sqrt(sum(float(s.square().sum()) for s in steps))
+        except RuntimeError as error:
+            if not _is_singular(error):
+                raise
+            # A factor that is not positive definite, or not finite. Without a monitor the update
+            # is not a number, and the handle refuses it.
+            steps, norm = [torch.full_like(m, math.nan) for m in _matrices(recorder)], math.inf
+        verdict = "step" if monitor is None else monitor.judge(norm)
+        if verdict == "rollback" and monitor is not None:
+            bound = min(1.0, monitor.thresholds.stable / norm)
+            steps = [bound * s for s in steps]
+        if verdict != "reset":
+            apply(recorder.layers, steps, options.training.learning_rate)
+            finite = all(bool(p.isfinite().all()) for p in network.parameters())
+            if not finite and monitor is not None:
+                monitor.reset()
+                verdict = "reset"
+        if verdict == "reset":
+            preconditioner.reset()
+            load(network, parameters)
+        if verdict != "step":
+            log.warning(
+                'client "%s": %s at a preconditioned norm of %g', client.name, verdict, norm
+            )
+
+
+def _is_singular(error: RuntimeError) -> bool:
+    # torch.linalg.LinAlgError is a RuntimeError that torch's type stubs do not export.
+    return type(error).__name__.endswith("LinAlgError")
+
+
+def _matrices(recorder: Recorder) -> list[torch.Tensor]:
+    return [
+        torch.cat(
+            [
+                layer.weight.reshape(len(layer.weight), -1),
+                layer.weight.new_zeros(len(layer.weight), 1),
+            ],
+            dim=1,
+        ).detach()
+        for layer in recorder.layers
+    ]
+
+
+def _restored_monitor(client: Client, options: SecondOrder) -> Monitor | None:
+    if options.monitor is None:
+        return None
+    return Monitor(options.monitor, client.state.get("rco.history", np.zeros(0)).tolist())
+
+
+def _remember(
+    client: Client,
+    preconditioner: Preconditioner,
+    monitor: Monitor | None,
+    trained: Array,
+    options: SecondOrder,
+) -> None:
+    for key in [k for k in client.state if k.startswith("kfac.")]:
+        del client.state[key]
+    if options.curvature.persistent:
+        client.state.update(preconditioner.save())
+    counted = np.array([0.0, 0.0, float(preconditioner.inversions)])
+    if monitor is not None:
+        client.state["rco.history"] = np.array(monitor.history)
+        counted[:2] = monitor.rollbacks, monitor.resets
+    client.state["rco.events"] = client.state.get("rco.events", np.zeros(3)) + counted
+    if options.personal and np.isfinite(trained).all():
+        client.state["rco.model"] = trained
