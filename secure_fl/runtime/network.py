@@ -208,13 +208,15 @@ class NetworkEngine(Engine):
 
     def features(self) -> int:
         """See `NetworkFederation.features`."""
-        answers = self._line.ask(dict.fromkeys(self.names, {"do": "hello"}))
+        hello = {"do": "hello"}
+        answers = self._line.ask(dict.fromkeys(self.names, hello))
         if not answers:
             raise QuorumError(f"none of the {len(self.names)} clients answers; start their nodes")
         widths = {name: answer.get("features") for name, answer in answers.items()}
-        if len(set(widths.values())) != 1:
+        width = next(iter(widths.values()))
+        if not isinstance(width, int) or len(set(widths.values())) != 1:
             raise FederationError(f"clients differ in their features: {widths}")
-        return int(next(iter(widths.values())))
+        return width
 
     def restore(self, found: Snapshot, source: Path) -> None:
         """As `Engine.restore`, under a new session: what was interrupted is never repeated."""
