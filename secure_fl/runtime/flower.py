@@ -202,7 +202,7 @@ requires = ["hatchling"]
 build-backend = "hatchling.build"
 
 [project]
-name = "securefl_app"
+name = "securefl-app"
 version = "1.0.0"
 description = "A run of securefl; every machine has securefl installed."
 license = "Apache-2.0"

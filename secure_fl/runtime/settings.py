@@ -18,7 +18,7 @@ _NODE = {"name", "data", "state", "identity", "directory", "label-column"} | {
     *("secure", "noise", "clip", "sums", "colluding")
 }
 _OWN = {"clients", "classes", "out", "checkpoint", "scale", "wait", "time-out", "max-weight"} | {
-    *("threshold", "client-epsilon", "client-delta", "clip", "ledger")
+    *("threshold", "features", "client-epsilon", "client-delta", "clip", "ledger")
 }
 
 
@@ -37,6 +37,7 @@ class Plan:
         time_out: seconds that a node has for one message.
         max_weight: bound on the records of one client; needed where sums are masked.
         threshold: clients that must be left in a sum.
+        features: columns of the client files; needed with random features.
         client_epsilon, client_delta, clip, ledger: client-level noise; see `ClientPrivacy`.
     """
 
@@ -50,6 +51,7 @@ class Plan:
     time_out: float = 600.0
     max_weight: float | None = None
     threshold: int | None = None
+    features: int | None = None
     client_epsilon: float | None = None
     client_delta: float = 1e-5
     clip: float | None = None
@@ -85,6 +87,8 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
     plan = Plan(recipe=recipe, **own)
     if recipe.secure and plan.max_weight is None:
         raise InputError("max-weight: missing; a public bound on the records of one client")
+    if recipe.random_features and plan.features is None:
+        raise InputError("features: missing; columns of the client files, for random features")
     if plan.client_epsilon is not None:
         if plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger")
@@ -117,6 +121,9 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     data = Path(str(own["data"]))
     name = str(own.get("name", data.name.partition(".")[0]))
     column = str(own.get("label-column", "label"))
+    # What a server may ask for is what is imported here: a name from a network imports nothing.
+    import secure_fl.fednl  # noqa: F401  # registers its steps
+    import secure_fl.trainers  # noqa: F401  # as above: registers steps
     from secure_fl.runtime.identities import read_directory, read_identity
 
     identity, directory = own.get("identity"), own.get("directory")
@@ -137,8 +144,6 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
 
 
 def _client(name: str, data: Path, label_column: str, plan: Plan) -> Client:
-    # Importing the trainers is what makes their steps known here.
-    import secure_fl.fednl
     from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
     from secure_fl.federated_training import _random_features
     from secure_fl.linear_model import mapped
@@ -197,8 +202,8 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
             shutil.copyfile(lines, metrics)
         spent = None if plan.client_epsilon is None else fed.privacy_statement()
         origin = asdict(recipe) | {"clients": len(plan.clients), "privacy": spent}
-        inputs = state.weights.shape[0] - 1 if recipe.random_features == 0 else width - 1
-        random = _random_features(recipe, inputs) if recipe.random_features == 0 else None
+        inputs = width - 1 if plan.features is None else plan.features
+        random = _random_features(recipe, inputs)
         model = LinearModel(
             state.weights, plan.classes, inputs, None, plan.scale, random, origin
         )
