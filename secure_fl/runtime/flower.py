@@ -118,9 +118,7 @@ class GridExchange:
 
 def _content(message: "Message") -> bytes | None:
     if message.has_error():
-        log.warning(
-            "node %d: %s; no answer", message.metadata.src_node_id, message.error.reason
-        )
+        log.warning("node %d: %s; no answer", message.metadata.src_node_id, message.error.reason)
         return None
     try:
         found = message.content[_RECORD][_FIELD]  # type: ignore[index]  # a ConfigRecord, checked next

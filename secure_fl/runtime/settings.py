@@ -204,9 +204,7 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
         origin = asdict(recipe) | {"clients": len(plan.clients), "privacy": spent}
         inputs = width - 1 if plan.features is None else plan.features
         random = _random_features(recipe, inputs)
-        model = LinearModel(
-            state.weights, plan.classes, inputs, None, plan.scale, random, origin
-        )
+        model = LinearModel(state.weights, plan.classes, inputs, None, plan.scale, random, origin)
         model.save(aside / FILE)
     progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")
 
