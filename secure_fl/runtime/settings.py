@@ -122,7 +122,7 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     name = str(own.get("name", data.name.partition(".")[0]))
     column = str(own.get("label-column", "label"))
     # What a server may ask for is what is imported here: a name from a network imports nothing.
-    import secure_fl.fednl  # noqa: F401  # registers its steps
+    import secure_fl.fednl  # registers its steps
     import secure_fl.trainers  # noqa: F401  # as above: registers steps
     from secure_fl.runtime.identities import read_directory, read_identity
 

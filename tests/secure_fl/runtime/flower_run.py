@@ -20,6 +20,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def descendants(pid: int) -> list[int]:
+    """All processes that a process started, and those that these started."""
+    found: list[int] = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The second field, the name in brackets, may hold spaces.
+            if int(file.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(file.parent.name))
+    return found + [each for child in found for each in descendants(child)]
+
+
 class Deployment:
     """Processes of one deployment, each the leader of its group.
 
@@ -84,10 +95,11 @@ class Deployment:
         return process
 
     def kill(self, name: str) -> None:
-        """SIGKILL to the process and all that it started."""
+        """SIGKILL to the process and all that it started, sessions of their own included."""
         process = self._running.pop(name)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for pid in (process.pid, *descendants(process.pid)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
     def log(self, name: str) -> str:
