@@ -90,3 +90,37 @@ def identity(output: Output, key: Path) -> None:
 
     public = write_identity(key)
     output.result({"key": str(key), "public": public}, public)
+
+
+def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> None:
+    """Runs an app folder on a SuperLink and waits for it; the ServerApp writes `out`.
+
+    Raises:
+        InputError: no app folder, or Flower is not installed.
+        ClickException: the run failed; Flower's own messages say why.
+    """
+    import json
+    import shutil
+    import subprocess
+    import sys
+
+    from secure_fl._files import refuse_existing
+    from secure_fl.errors import InputError
+
+    refuse_existing(out)
+    if not (folder / "pyproject.toml").is_file():
+        raise InputError(f"{folder}: no app folder; write one with `securefl flower app`")
+    beside = Path(sys.executable).parent / "flwr"
+    command = str(beside) if beside.exists() else shutil.which("flwr")
+    if command is None:
+        raise InputError("flwr: not installed; pip install securefl[flower]")
+    place = f"out={json.dumps(str(out.absolute()))}"
+    arguments = [command, "run", str(folder), *([superlink] if superlink else [])]
+    finished = subprocess.run([*arguments, "--run-config", place, "--stream"], stdout=sys.stderr)
+    # Flower ends with 0 whatever the ServerApp did. The folder appears whole or not at all.
+    if finished.returncode != 0 or not out.exists():
+        raise click.ClickException(
+            f"{out}: the run left no model here; Flower's messages above say why, or the SuperLink"
+            " is another machine and wrote it there"
+        )
+    output.result({"run": str(out)}, f"{out}: trained")

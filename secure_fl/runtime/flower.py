@@ -121,7 +121,7 @@ def _content(message: "Message") -> bytes | None:
         log.warning("node %d: %s; no answer", message.metadata.src_node_id, message.error.reason)
         return None
     try:
-        found = message.content[_RECORD][_FIELD]  # type: ignore[index]  # a ConfigRecord, checked next
+        found = message.content[_RECORD][_FIELD]
     except (KeyError, TypeError):
         return None
     return found if isinstance(found, bytes) else None
