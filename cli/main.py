@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "cli.demo:demo",
     "dp": "cli.dp:dp",
     "encrypt": "cli.query:encrypt",
+    "flower": "cli.flower:flower",
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
     "predict": "cli.trainers:predict",

@@ -49,6 +49,14 @@ BOUND_DELTA = 0.05
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
 @click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
 @click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["local", "flower"]),
+    default="local",
+    show_default=True,
+    help="flower: SOURCE is an app folder of `securefl flower app`, clients are other machines.",
+)
+@click.option("--superlink", help="--runtime flower: its name in Flower's config.toml.")
 @trainer_options
 @read_options
 @output_options
@@ -81,6 +89,8 @@ def train(
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
+    runtime: str,
+    superlink: str | None,
     **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
@@ -92,6 +102,12 @@ def train(
     With another --method than kahm, the clients train one linear model together, in rounds of
     sums; `securefl predict` classifies with it. Noise is then --client-epsilon's.
     """
+    if runtime == "flower":
+        _refuse_options_of_an_app()
+        from cli.flower import run_app
+
+        run_app(output, source, out, superlink)
+        return
     _refuse_options_of_others(method)
     reading = make_read_options(label_column, ignore_column, features)
     if method != "kahm":
@@ -188,6 +204,19 @@ _KAHM_ONLY = frozenset(
 
 
 PRIVATE = "private-ridge"
+
+
+def _refuse_options_of_an_app() -> None:
+    """The app folder says how to train; an option beside it could only mislead: refuse it."""
+    context = click.get_current_context()
+    fine = {"source", "out", "runtime", "superlink", "as_json", "quiet", "verbose"}
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name not in fine:
+            raise click.UsageError(
+                f"{parameter.opts[0]} has no meaning for --runtime flower; the app folder says how"
+                " to train (securefl flower app)"
+            )
 
 
 def _record_promise(

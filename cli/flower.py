@@ -1,0 +1,126 @@
+"""`securefl flower`: files of a federation whose clients are separate machines."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.output import Output, output_options
+
+
+@click.group()
+def flower() -> None:
+    """Train on separate machines with Flower; docs/deploy.md shows the way."""
+
+
+def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
+    import tomllib
+
+    found: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise click.BadParameter(f"found {each!r}, expected NAME=VALUE")
+        try:
+            found[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            # Words need no quotation marks on a command line.
+            found[name] = text
+    return found
+
+
+@flower.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--clients", required=True, help="Names, with commas, in the order of every sum.")
+@click.option("--classes", required=True, help="Class names, with commas.")
+@click.option("--out", required=True, help="Run folder that the server writes the model to.")
+@click.option("--method", default="fednewton", show_default=True, help="As `train --method`.")
+@click.option(
+    "--aggregate", type=click.Choice(["plain", "secure"]), default="secure", show_default=True
+)
+@click.option("--max-weight", type=float, help="secure: bound on the records of one client.")
+@click.option("--rounds", default=10, show_default=True)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    callback=_setting,
+    metavar="NAME=VALUE",
+    help="Any other setting, e.g. --set ridge=0.1 --set checkpoint=run.checkpoint; repeatable.",
+)
+@output_options
+def app(
+    output: Output,
+    folder: Path,
+    clients: str,
+    classes: str,
+    out: str,
+    method: str,
+    aggregate: str,
+    max_weight: float | None,
+    rounds: int,
+    settings: dict[str, Any],
+) -> None:
+    """Write FOLDER, which `flwr run` takes: what to train, on whom. It holds no secret."""
+    from secure_fl.runtime.flower import write_app
+
+    config = {
+        "clients": clients,
+        "classes": classes,
+        "out": out,
+        "method": method,
+        "secure": aggregate == "secure",
+        "max-weight": max_weight,
+        "rounds": rounds,
+        **settings,
+    }
+    write_app(folder, config)
+    output.result(
+        {"app": str(folder), "config": {k: v for k, v in config.items() if v is not None}},
+        f"{folder}: {method} on {clients}; start it with `flwr run {folder} NAME --stream`",
+    )
+
+
+@flower.command()
+@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
+@output_options
+def identity(output: Output, key: Path) -> None:
+    """Make a client's signature key KEY and print its public half for everybody's directory."""
+    from secure_fl.runtime.identities import write_identity
+
+    public = write_identity(key)
+    output.result({"key": str(key), "public": public}, public)
+
+
+def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> None:
+    """Runs an app folder on a SuperLink and waits for it; the ServerApp writes `out`.
+
+    Raises:
+        InputError: no app folder, or Flower is not installed.
+        ClickException: the run failed; Flower's own messages say why.
+    """
+    import json
+    import shutil
+    import subprocess
+    import sys
+
+    from secure_fl._files import refuse_existing
+    from secure_fl.errors import InputError
+
+    refuse_existing(out)
+    if not (folder / "pyproject.toml").is_file():
+        raise InputError(f"{folder}: no app folder; write one with `securefl flower app`")
+    beside = Path(sys.executable).parent / "flwr"
+    command = str(beside) if beside.exists() else shutil.which("flwr")
+    if command is None:
+        raise InputError("flwr: not installed; pip install securefl[flower]")
+    place = f"out={json.dumps(str(out.absolute()))}"
+    arguments = [command, "run", str(folder), *([superlink] if superlink else [])]
+    finished = subprocess.run([*arguments, "--run-config", place, "--stream"], stdout=sys.stderr)
+    # Flower ends with 0 whatever the ServerApp did. The folder appears whole or not at all.
+    if finished.returncode != 0 or not out.exists():
+        raise click.ClickException(
+            f"{out}: the run left no model here; Flower's messages above say why, or the SuperLink"
+            " is another machine and wrote it there"
+        )
+    output.result({"run": str(out)}, f"{out}: trained")

@@ -1,0 +1,6 @@
+"""Federations whose clients are other machines; see docs/deploy.md."""
+
+from secure_fl.runtime.network import Exchange, NetworkFederation
+from secure_fl.runtime.node import Node, Terms
+
+__all__ = ["Exchange", "NetworkFederation", "Node", "Terms"]
