@@ -148,6 +148,17 @@ def test_a_killed_superlink_is_resumed_from_the_checkpoint_to_the_same_bytes(
     assert weights(machines, "second").tobytes() == in_process(machines, 3).tobytes()
 
 
+@pytest.mark.slow
+def test_a_node_that_comes_back_takes_its_place_in_the_next_sum(machines: Deployment) -> None:
+    machines.kill("c2")
+    run = start(machines, "late", rounds=5, threshold=2, time_out=30, wait=5)
+    wait_for(lambda: "round 0:" in machines.log("late"), machines, "late")
+    assert "round 0: 2 of 3 clients" in machines.log("late")
+    node(machines, "c2")
+    run.wait(timeout=400)
+    assert "round 5: 3 of 3 clients" in machines.log("late")
+
+
 # ------------------------------------------------------------------------------- settings, files
 
 
