@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from secure_fl.recipe import Recipe
 from secure_fl.runtime.flower import write_app
 from secure_fl.runtime.identities import read_directory, read_identity, write_identity
 from secure_fl.runtime.settings import make_node, read_plan
-from tests.secure_fl.runtime.flower_run import Deployment, deployment
+from tests.secure_fl.runtime.flower_run import BIN, Deployment, deployment
 from tests.secure_fl.trainers.federations import pool
 
 NAMES = ("c0", "c1", "c2")
@@ -55,7 +56,7 @@ def node(machines: Deployment, name: str) -> None:
     machines.supernode(name, config)
 
 
-def start(machines: Deployment, name: str, **settings: Any) -> "subprocess.Popen[bytes]":
+def write(machines: Deployment, name: str, **settings: Any) -> Path:
     config = {
         "clients": ",".join(NAMES),
         "classes": "x,y,z",
@@ -67,6 +68,11 @@ def start(machines: Deployment, name: str, **settings: Any) -> "subprocess.Popen
     }
     app = machines.folder / f"{name}.app"
     write_app(app, config)
+    return app
+
+
+def start(machines: Deployment, name: str, **settings: Any) -> "subprocess.Popen[bytes]":
+    app = write(machines, name, **settings)
     return machines.start(name, "flwr", "run", str(app), "here", "--stream")
 
 
@@ -93,7 +99,11 @@ def in_process(
 
 
 def test_fednewton_on_flower_has_the_bytes_of_one_process(machines: Deployment) -> None:
-    start(machines, "plain", rounds=1).wait(timeout=240)
+    app = write(machines, "plain", rounds=1)
+    out = str(machines.folder / "plain.run")
+    options = "--runtime", "flower", "--superlink", "here", "--out", out
+    run = machines.start("plain", "securefl", "train", str(app), *options)
+    assert run.wait(timeout=240) == 0, machines.log("plain")
     assert weights(machines, "plain").tobytes() == in_process(machines, 1).tobytes()
 
 
@@ -138,7 +148,52 @@ def test_a_killed_superlink_is_resumed_from_the_checkpoint_to_the_same_bytes(
     assert weights(machines, "second").tobytes() == in_process(machines, 3).tobytes()
 
 
+@pytest.mark.slow
+def test_a_node_that_comes_back_takes_its_place_in_the_next_sum(machines: Deployment) -> None:
+    machines.kill("c2")
+    run = start(machines, "late", rounds=5, threshold=2, time_out=30, wait=5)
+    wait_for(lambda: "round 0:" in machines.log("late"), machines, "late")
+    assert "round 0: 2 of 3 clients" in machines.log("late")
+    node(machines, "c2")
+    run.wait(timeout=400)
+    assert "round 5: 3 of 3 clients" in machines.log("late")
+
+
 # ------------------------------------------------------------------------------- settings, files
+
+
+def securefl(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([str(BIN / "securefl"), *arguments], capture_output=True, text=True)
+
+
+def test_the_command_writes_an_app_and_an_identity(tmp_path: Path) -> None:
+    app, key = tmp_path / "app", tmp_path / "a.key"
+    settings = "--max-weight", "100", "--set", "ridge=0.5", "--set", "safeguard=false"
+    options = "--clients", "a,b", "--classes", "x,y", "--out", "run", *settings
+    assert securefl("flower", "app", str(app), *options).returncode == 0
+    config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    plan = read_plan(config)
+    assert (plan.clients, plan.recipe.ridge, plan.recipe.safeguard) == (("a", "b"), 0.5, False)
+    assert plan.recipe.secure
+    printed = securefl("flower", "identity", str(key)).stdout.strip()
+    assert read_identity(key).public.hex() == printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "fedavg"), "--method has no meaning for --runtime flower"),
+        ((), "no app folder"),
+    ],
+)
+def test_train_on_flower_refuses_what_it_cannot_mean(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    out = str(tmp_path / "run")
+    found = securefl("train", str(tmp_path), "--out", out, "--runtime", "flower", *arguments)
+    assert found.returncode == 2
+    assert message in found.stderr
+
 
 PLAN = {"clients": "a,b", "classes": "x,y", "method": "fednewton", "out": "run"}
 

@@ -259,3 +259,33 @@ def test_a_node_that_answers_rubbish_drops_out(post: Post, answer: bytes) -> Non
 
     fed = NetworkFederation(forged, ["a", "b", "c", "d"], aggregation=SECURE, threshold=3)
     assert fed.sum(steps.constant, np.ones(1)) == [3.0]
+
+
+@pytest.mark.parametrize("aggregation", [None, SECURE])
+def test_an_interrupted_private_sum_is_booked_again_and_gets_fresh_noise(
+    post: Post, tmp_path: Path, aggregation: SecureAggregation | None
+) -> None:
+    kept = tmp_path / "run.checkpoint"
+    books = Ledger.create(tmp_path / "books", "all", Budget(1000.0, 1e-5, UNIT))
+
+    def fresh() -> NetworkFederation:
+        privacy = ClientPrivacy(10.0, 1.0, 3, books)
+        return over(post, aggregation=aggregation, privacy=privacy)
+
+    fed = fresh()
+    for _ in fed.rounds(iter([_constant(fed)]), checkpoint=kept):
+        pass
+    interrupted = fed.sum(steps.constant, np.ones(20))
+    fed = fresh()
+    fed.resume(kept)
+    again = fed.sum(steps.constant, np.ones(20))
+    assert len(books.events) == 3
+    assert not np.any(interrupted == again)
+    fed.sum(steps.constant, np.ones(20))
+    with pytest.raises(PrivacyError, match="planned"):
+        fed.sum(steps.constant, np.ones(20))
+
+
+def _constant(fed: Federation) -> Any:
+    fed.sum(steps.constant, np.ones(20))
+    return np.zeros(1)
