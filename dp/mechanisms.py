@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -166,13 +167,7 @@ class GaussianNoise:
         The least sigma whose bound in every direction of the grid keeps delta: the better of
         `row_delta` and the concentrated bound, both proven.
         """
-        sensitivity = math.sqrt(squared_sensitivity) * (1 + 1e-15)
-
-        def delta_of(sigma: float, sensitivity: float, epsilon: float) -> float:
-            bounds = (concentrated_delta, row_delta)
-            return min(bound(sigma, sensitivity, epsilon) for bound in bounds)
-
-        return DiscreteGaussian(Fraction(self._least(sensitivity, delta_of, 0.0, LARGEST_SIGMA)))
+        return DiscreteGaussian(_row_sigma(self, squared_sensitivity))
 
     def _least(self, sensitivity: float, delta_of: DeltaOf, low: float, largest: float) -> float:
         """The least sigma that keeps delta, from above, to a relative 1e-6."""
@@ -192,6 +187,18 @@ class GaussianNoise:
             else:
                 high = middle
         return high
+
+
+@lru_cache(maxsize=16)
+def _row_sigma(mechanism: GaussianNoise, squared_sensitivity: int) -> Fraction:
+    # Every client of a run asks for the same, once for its books and once for its noise.
+    sensitivity = math.sqrt(squared_sensitivity) * (1 + 1e-15)
+
+    def delta_of(sigma: float, sensitivity: float, epsilon: float) -> float:
+        bounds = (concentrated_delta, row_delta)
+        return min(bound(sigma, sensitivity, epsilon) for bound in bounds)
+
+    return Fraction(mechanism._least(sensitivity, delta_of, 0.0, LARGEST_SIGMA))
 
 
 def one_entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:

@@ -155,8 +155,6 @@ def compile_circuit(
     names: list[str],
     inputset: Sequence[tuple[NDArray[np.int64], ...]],
     failure: float,
-    *,
-    compress_inputs: bool = False,
 ) -> Any:
     """Compiles a function of encrypted arrays.
 
@@ -165,8 +163,6 @@ def compile_circuit(
         names: of the arguments.
         inputset: arrays that reach both ends of every intermediate value.
         failure: probability that noise makes one table look-up wrong.
-        compress_inputs: takes the library's seeded ciphertexts; whole ones, which `public_key`
-            makes, by default. The keys are the same.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
@@ -178,7 +174,6 @@ def compile_circuit(
         parameter_selection_strategy="MONO",
         loop_parallelize=True,
         compress_evaluation_keys=True,
-        compress_input_ciphertexts=compress_inputs,
         dump_artifacts_on_unexpected_failures=False,
     )
     compiler = fhe.Compiler(function, dict.fromkeys(names, "encrypted"))

@@ -97,7 +97,7 @@ def _one_input(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
     if info["compression"] != "none":
         raise LibraryError(
             f"concrete-python: inputs are compressed ({info['compression']}), expected none;"
-            " compile the circuit with compress_inputs=False"
+            " compile the circuit without compress_input_ciphertexts"
         )
     key = encryption["keyId"]
     glwe = {

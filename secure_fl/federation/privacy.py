@@ -184,7 +184,8 @@ class Grid:
 
 
 @lru_cache(maxsize=16)
-def _gaussian(sigma: float) -> DiscreteGaussian:
+def part_noise(sigma: float) -> DiscreteGaussian:
+    """Noise of at least that scale, in grid steps."""
     # Upwards: never less noise than was booked.
     return DiscreteGaussian(Fraction(math.ceil(sigma * 2**20), 2**20))
 
@@ -215,7 +216,7 @@ class NoiseSource:
 
         key = derive(self.secret, b"noise", repr(sigma).encode(), digest(codes.tobytes()), *context)
         stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-        return _gaussian(sigma).draw(len(codes), lambda n: stream.update(bytes(n)))
+        return part_noise(sigma).draw(len(codes), lambda n: stream.update(bytes(n)))
 
 
 class Accountant:

@@ -165,6 +165,35 @@ class Objective(ABC):
             )
 
 
+@dataclass(frozen=True)
+class ColumnPerClass(Objective):
+    """An objective whose weights have the shape (d, C), one column a class.
+
+    Attributes:
+        ridge: lambda, >= 0.
+        outputs: C, at least 2.
+
+    Raises:
+        ValueError: an attribute out of its range.
+    """
+
+    outputs: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outputs < 2:
+            raise ValueError(f"{self.outputs} classes; a classifier needs at least two")
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return self.outputs
+
+    def shape(self, features: int) -> tuple[int, ...]:
+        """(d, C)."""
+        return (features, self.outputs)
+
+
 def gram(X: Features, weights: Array | None = None) -> Array:
     """X' diag(weights) X, dense, shape (d, d); `weights` of shape (n,), None for ones."""
     scaled = X if weights is None else scale_rows(X, weights)

@@ -9,8 +9,8 @@ from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import (
     Array,
     Codes,
+    ColumnPerClass,
     Features,
-    Objective,
     Operator,
     add_to_diagonal,
     gram,
@@ -19,7 +19,7 @@ from secure_fl.objectives.base import (
 
 @broadcastable
 @dataclass(frozen=True)
-class SoftmaxLoss(Objective):
+class SoftmaxLoss(ColumnPerClass):
     """-log of the softmax probability of the record's class (fednewton.txt, section 3.1).
 
     Weights have the shape (d, C), one column a class. Exact at any finite margin: nothing
@@ -33,22 +33,6 @@ class SoftmaxLoss(Objective):
     Raises:
         ValueError: an attribute out of its range.
     """
-
-    outputs: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.outputs < 2:
-            raise ValueError(f"{self.outputs} classes; a classifier needs at least two")
-
-    @property
-    def classes(self) -> int:
-        """C."""
-        return self.outputs
-
-    def shape(self, features: int) -> tuple[int, ...]:
-        """(d, C)."""
-        return (features, self.outputs)
 
     def losses(self, margins: Array, y: Codes) -> Array:
         """Minus the log-probability of each record's class."""

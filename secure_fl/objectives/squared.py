@@ -8,8 +8,8 @@ from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import (
     Array,
     Codes,
+    ColumnPerClass,
     Features,
-    Objective,
     Operator,
     add_to_diagonal,
     gram,
@@ -18,7 +18,7 @@ from secure_fl.objectives.base import (
 
 @broadcastable
 @dataclass(frozen=True)
-class SquaredLoss(Objective):
+class SquaredLoss(ColumnPerClass):
     """Half the squared distance of the margins to the one-hot target (fednewton.txt, eq. 1).
 
     Weights have the shape (d, C). The Hessian is X'X/n + ridge I for every column.
@@ -31,26 +31,10 @@ class SquaredLoss(Objective):
         ValueError: an attribute out of its range.
     """
 
-    outputs: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.outputs < 2:
-            raise ValueError(f"{self.outputs} classes; a classifier needs at least two")
-
-    @property
-    def classes(self) -> int:
-        """C."""
-        return self.outputs
-
     @property
     def quadratic(self) -> bool:
         """True."""
         return True
-
-    def shape(self, features: int) -> tuple[int, ...]:
-        """(d, C)."""
-        return (features, self.outputs)
 
     def losses(self, margins: Array, y: Codes) -> Array:
         """Half squared distances."""

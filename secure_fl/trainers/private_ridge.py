@@ -13,13 +13,10 @@ nothing. So nothing is tuned on private records.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 
 from dp import Event, Gaussian, Ledger, Record
-from dp.samplers import DiscreteGaussian
 from secure_fl.errors import InputError
 from secure_fl.federation import (
     Client,
@@ -30,7 +27,7 @@ from secure_fl.federation import (
     calibrate,
     client_step,
 )
-from secure_fl.federation.privacy import distributed_multiplier
+from secure_fl.federation.privacy import distributed_multiplier, part_noise
 from secure_fl.objectives.base import Array, scale_rows
 from secure_fl.trainers._client import records
 
@@ -97,7 +94,7 @@ def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
     gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
     exact = np.concatenate([_packed(gram), (clipped.T @ hot).ravel()])
     codes = np.rint(exact / GRID).astype(np.int64)
-    return (codes + _gaussian(noise.sigma).draw(len(codes))) * GRID
+    return (codes + part_noise(noise.sigma).draw(len(codes))) * GRID
 
 
 def private_ridge(
@@ -186,9 +183,3 @@ def _unpacked(packed: Array, size: int) -> Array:
     matrix[rows, columns] = packed * np.where(rows == columns, 0.5, math.sqrt(0.5))
     whole: Array = matrix + matrix.T
     return whole
-
-
-@lru_cache(maxsize=8)
-def _gaussian(sigma: float) -> DiscreteGaussian:
-    # Upwards: never less noise than was booked.
-    return DiscreteGaussian(Fraction(math.ceil(sigma * 2**20), 2**20))

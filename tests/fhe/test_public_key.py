@@ -12,10 +12,10 @@ from scipy.stats import binom, chi2
 
 import fhe
 from fhe import lwe_layout, public_key, ring
-from fhe.circuits import compile_circuit
 from fhe.compiled import compiled_rule
 from fhe.envelope import read_envelope, write_envelope
 from fhe.errors import LibraryError
+from fhe.library import concrete_fhe
 from fhe.lwe_layout import phases, secret_bits
 from fhe.public_key import (
     PUBLIC_FILE,
@@ -313,7 +313,9 @@ def attrs_like(kind, **changes):
 
 def test_seeded_inputs_are_refused():
     ends = [(np.zeros((1, 2), np.int64),), (np.full((1, 2), 3),)]
-    circuit = compile_circuit(lambda a: a + a, ["a"], ends, 2.0**-40, compress_inputs=True)
+    library = concrete_fhe()
+    compiler = library.Compiler(lambda a: a + a, {"a": "encrypted"})
+    circuit = compiler.compile(ends, library.Configuration(compress_input_ciphertexts=True))
     with pytest.raises(LibraryError, match="compressed"):
         lwe_layout.input_type(circuit.client.specs)
 
