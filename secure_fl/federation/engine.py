@@ -187,6 +187,8 @@ class Engine:
         weighted: bool,
     ) -> tuple[Call, Asked]:
         """Announces a step to those it is asked of."""
+        if self.stages.accountant is not None:
+            self.stages.accountant.check_plan()
         names = self._asked(over)
         name = step_name(step)
         call = Call(step, broadcast, self._options.seed, self.round, self.calls)

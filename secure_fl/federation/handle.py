@@ -47,7 +47,7 @@ class Federation:
 
     Raises:
         FederationError: no client, a name used twice, or an option out of range.
-        BudgetError: the planned private sums would exceed the ledger's budget.
+        PrivacyError: the ledger's budget is in another unit than clients' contributions.
     """
 
     def __init__(
@@ -172,6 +172,8 @@ class Federation:
         Raises:
             QuorumError: fewer clients than the threshold were left.
             StepError: a step raised an error.
+            BudgetError: the private sums that are planned and not booked yet would exceed the
+                ledger's budget; raised by the first sum, before any client is asked.
             PrivacyError: a sparse array where sums are secure or private, or more private sums
                 than planned.
             FederationError: an unregistered step, a value that cannot be sent, trees of different

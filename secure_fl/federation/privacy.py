@@ -227,7 +227,7 @@ class Accountant:
         session: 16 random bytes that name the run.
 
     Raises:
-        BudgetError: all planned sums together would exceed the ledger's budget.
+        PrivacyError: the ledger's budget is in another unit.
     """
 
     def __init__(self, options: ClientPrivacy, session: bytes) -> None:
@@ -236,7 +236,12 @@ class Accountant:
         budget = options.ledger.budget
         self.delta = options.delta if budget is None else budget.delta
         self._booked = {event.what for event in self._events()}
-        self._check_plan()
+        self._fits = False
+        if budget is not None and budget.adjacency != UNIT:
+            raise PrivacyError(
+                f"{options.ledger.path}: its budget is per {budget.adjacency.unit}, private sums"
+                f" are per {UNIT.unit}; keep a ledger for each"
+            )
 
     @property
     def booked(self) -> int:
@@ -275,17 +280,18 @@ class Accountant:
         mark = f" of run {self._session}"
         return [each for each in self._options.ledger.events if each.what.endswith(mark)]
 
-    def _check_plan(self) -> None:
+    def check_plan(self) -> None:
+        """Checks that all sums of the plan that are not booked yet fit into the budget; once.
+
+        To be called before the first sum, when it is known which run goes on: what an earlier
+        process booked for the same run must not count twice.
+
+        Raises:
+            BudgetError: they do not; nothing was spent.
+        """
         budget = self._options.ledger.budget
-        if budget is None:
-            return
-        if budget.adjacency != UNIT:
-            raise PrivacyError(
-                f"{self._options.ledger.path}: its budget is per {budget.adjacency.unit}, private"
-                f" sums are per {UNIT.unit}; keep a ledger for each"
-            )
         left = self._options.sums - self.booked
-        if left <= 0:
+        if self._fits or budget is None or left <= 0:
             return
         plan = Gaussian(self._options.noise_multiplier, steps=left, discrete=True)
         events = self._options.ledger.events
@@ -301,6 +307,7 @@ class Accountant:
                 f" delta {budget.delta:g} per {UNIT.unit}, the budget is {budget.epsilon:g}; more"
                 " noise or fewer rounds (nothing was spent)"
             )
+        self._fits = True
 
 
 def statement(accountant: Accountant) -> str:

@@ -55,7 +55,7 @@ class NetworkFederation(Federation):
         time_out: seconds that a node has for one message.
 
     Raises:
-        FederationError, BudgetError: as `Federation`.
+        FederationError, PrivacyError: as `Federation`.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dp import Ledger
+from dp import Budget, Gaussian, Ledger, compose
 from secure_fl.federation import (
     Client,
     ClientPrivacy,
@@ -25,8 +25,12 @@ from secure_fl.federation import (
     checkpoint,
     client_step,
 )
-from secure_fl.federation.privacy import NoiseSource
+from secure_fl.federation.privacy import UNIT, NoiseSource
 from tests.secure_fl.federation.conftest import make_clients
+
+
+NOISE, SUMS = 2.0, 8
+"""The private plan: two sums in each of four rounds."""
 
 
 @broadcastable
@@ -92,16 +96,22 @@ def kill_at(point: str, count: int) -> None:
             Path.replace = dying(Path.replace, after=False)  # type: ignore[method-assign]
 
 
+def _books_of_an_exact_plan(path: Path) -> Ledger:
+    """With room for the planned sums and not for one more."""
+    plan = compose([], [Gaussian(NOISE, steps=SUMS, discrete=True)], 1e-5)
+    return Ledger.create(path, "trial", Budget(plan.epsilon * (1 + 1e-6), 1e-5, UNIT))
+
+
 def main() -> None:
     folder, rounds, setting, workers = Path(sys.argv[1]), *sys.argv[2:5]
     kill_at(sys.argv[5], int(sys.argv[6]))
     options: dict[str, Any] = {"participation": FixedNumber(5)}
     if setting == "private":
         path = folder / "ledger.jsonl"
-        ledger = Ledger.open(path) if path.exists() else Ledger.create(path, "trial")
+        ledger = Ledger.open(path) if path.exists() else _books_of_an_exact_plan(path)
         options = {
             "aggregation": SecureAggregation(),
-            "privacy": ClientPrivacy(1.0, 2.0, 100, ledger),
+            "privacy": ClientPrivacy(1.0, NOISE, SUMS, ledger),
             "drop_outs": RandomDropOuts(0.05),
             "threshold": 4,
         }

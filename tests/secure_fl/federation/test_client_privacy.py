@@ -275,7 +275,8 @@ def test_a_run_beyond_the_budget_does_not_start(
     enough = calibrate(2.0, 1e-5, 10)
     options = {"noise_multiplier": enough, "aggregation": aggregation}
     with pytest.raises(BudgetError, match="11 sums at noise multiplier"):
-        private(ledger, 6, sums=11, **options)
+        private(ledger, 6, sums=11, **options).sum(steps.drawn)
+    assert ledger.events == ()
     fed = private(ledger, 6, sums=10, **options)
     for _ in range(10):
         fed.sum(steps.drawn)
@@ -283,14 +284,16 @@ def test_a_run_beyond_the_budget_does_not_start(
     assert 1.99 < fed.spent.epsilon <= 2.0
     # A second run on the same books has nothing left.
     with pytest.raises(BudgetError):
-        private(ledger, 6, sums=1, **options)
+        private(ledger, 6, sums=1, **options).sum(steps.drawn)
+    assert len(ledger.events) == 10
 
 
 def test_what_others_spent_counts(tmp_path: Path):
     ledger = Ledger.create(tmp_path / "l", "trial", Budget(2.0, 1e-5, UNIT))
     ledger.spend(Event("a release", UNIT, Promise(1.5, 1e-7)))
     with pytest.raises(BudgetError):
-        private(ledger, noise_multiplier=calibrate(1.0, 1e-5, 5), sums=5)
+        private(ledger, noise_multiplier=calibrate(1.0, 1e-5, 5), sums=5).sum(steps.drawn)
+    assert len(ledger.events) == 1
 
 
 def test_a_budget_in_another_unit_cannot_bind(tmp_path: Path):

@@ -91,6 +91,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(plain: Path, tmp_path: Path, poin
 def test_a_private_run_killed_again_and_again_goes_on_to_the_same_bits_and_books(
     private: tuple[Path, Path], tmp_path: Path
 ):
+    """Its budget is planned to the last sum: what is booked must not count twice."""
     first, whole = private
     folder = tmp_path / "killed"
     shutil.copytree(first, folder)
@@ -111,6 +112,8 @@ def test_a_private_run_killed_again_and_again_goes_on_to_the_same_bits_and_books
     assert books.events == expected.events
     assert len(books.events) == 2 * 4
     assert books.get_epsilon(1e-5) == expected.get_epsilon(1e-5)
+    assert books.budget is not None
+    assert books.get_epsilon(1e-5).epsilon > 0.9999 * books.budget.epsilon
     assert lines(folder) == lines(whole)
 
 

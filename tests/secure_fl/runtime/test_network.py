@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp import Budget, Ledger
+from dp import Budget, BudgetError, Ledger
 from secure_fl.federation import (
     Client,
     ClientPrivacy,
@@ -284,6 +284,34 @@ def test_an_interrupted_private_sum_is_booked_again_and_gets_fresh_noise(
     fed.sum(steps.constant, np.ones(20))
     with pytest.raises(PrivacyError, match="planned"):
         fed.sum(steps.constant, np.ones(20))
+
+
+def test_an_exact_plan_is_resumed_between_sums_and_refused_after_an_interrupted_one(
+    post: Post, tmp_path: Path
+) -> None:
+    """An interrupted sum is paid for twice, so it needs room in the budget."""
+    noise = calibrate(8.0, 1e-5, 3)
+
+    def fresh(books: Ledger) -> NetworkFederation:
+        return over(post, aggregation=SECURE, privacy=ClientPrivacy(10.0, noise, 3, books))
+
+    for interrupted in (False, True):
+        kept = tmp_path / f"{interrupted}.checkpoint"
+        books = Ledger.create(tmp_path / f"{interrupted}.books", "all", Budget(8.0, 1e-5, UNIT))
+        fed = fresh(books)
+        for _ in fed.rounds(iter([_constant(fed)]), checkpoint=kept):
+            pass
+        if interrupted:
+            fed.sum(steps.constant, np.ones(20))
+        fed = fresh(books)
+        fed.resume(kept)
+        if interrupted:
+            with pytest.raises(BudgetError, match="nothing was spent"):
+                fed.sum(steps.constant, np.ones(20))
+        else:
+            fed.sum(steps.constant, np.ones(20))
+            fed.sum(steps.constant, np.ones(20))
+        assert len(books.events) == (2 if interrupted else 3)
 
 
 def _constant(fed: Federation) -> Any:
