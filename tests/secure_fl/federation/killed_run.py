@@ -28,7 +28,6 @@ from secure_fl.federation import (
 from secure_fl.federation.privacy import UNIT, NoiseSource
 from tests.secure_fl.federation.conftest import make_clients
 
-
 NOISE, SUMS = 2.0, 8
 """The private plan: two sums in each of four rounds."""
 
