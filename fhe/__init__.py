@@ -5,7 +5,7 @@ Easy layer: `generate_keys`, `make_public_key`, `contribute`, `evaluate`, `read_
 """
 
 from .code import CodeRange, Packing, encode_measures, range_from_public_measures
-from .contributor import contribute
+from .contributor import contribute, neutral
 from .errors import AnswerError, ContributionError, FormatError, InputError, SecretError
 from .evaluator import evaluate
 from .keys import (
@@ -45,6 +45,7 @@ __all__ = [
     "load_public_key",
     "load_secret_keys",
     "make_public_key",
+    "neutral",
     "plain",
     "range_from_public_measures",
     "read_answer",

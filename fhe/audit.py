@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import math
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -72,15 +73,23 @@ class Audit:
         mixed[~known] = codes
         return mixed
 
-    def check(self, classes: Ints, parameters: RuleParameters) -> Ints:
+    def check(
+        self, classes: Ints, parameters: RuleParameters, *, present: Sequence[int] | None = None
+    ) -> Ints:
         """The real answers (q,) of a batch (q + k,), if every known one is right.
+
+        Args:
+            classes: of the batch, known ones among them.
+            parameters: of the rule.
+            present: positions of the contributors that the answer rests on; None for all.
 
         Raises:
             AnswerError: a known answer is wrong; the whole batch must not be used.
         """
         positions = self.positions(len(classes))
         packing = parameters.packing
-        packed = [packing.pack(self.codes(i, parameters)) for i in range(parameters.contributors)]
+        there = range(parameters.contributors) if present is None else present
+        packed = [packing.pack(self.codes(i, parameters)) for i in there]
         expected = packing.class_of(np.min(packed, axis=0))
         wrong = int(np.sum(classes[positions] != expected))
         if wrong:

@@ -1,5 +1,7 @@
 """The contributor: encrypts one integer per query under the querier's public key."""
 
+import numpy as np
+
 from .code import Ints
 from .errors import InputError
 from .messages import Contribution
@@ -31,13 +33,48 @@ def contribute(
         )
     if codes.ndim != 2 or len(codes) == 0:
         raise InputError(f"contributor {name!r}: codes of shape {codes.shape}, expected (q, C)")
-    encrypted = encrypt_digits(parameters.encode(codes), public)
+    digits = parameters.encode(codes)
+    return _encrypted(digits, public, contributor, name, federation, batch)
+
+
+def neutral(
+    queries: int,
+    public: PublicKey,
+    *,
+    contributor: int,
+    name: str,
+    federation: str,
+    batch: str,
+) -> Contribution:
+    """A contribution that changes no answer, for a contributor who is not there.
+
+    All its digits are the largest, so it is at least every integer that a contributor can send, and
+    the smallest of all is the smallest of those that are there. It holds no secret: whoever has
+    the public key makes it, the evaluator too.
+
+    Args:
+        queries: of the batch, at least 1.
+        public: to encrypt under.
+        contributor, name, federation, batch: as `contribute`.
+
+    Raises:
+        LibraryError: the rule's parameters are not secure or too noisy.
+    """
+    parameters = public.parameters
+    digits = np.full((queries, parameters.columns), parameters.base - 1, np.int64)
+    return _encrypted(digits, public, contributor, name, federation, batch)
+
+
+def _encrypted(
+    digits: Ints, public: PublicKey, contributor: int, name: str, federation: str, batch: str
+) -> Contribution:
+    encrypted = encrypt_digits(digits, public)
     return Contribution(
-        parameters=parameters,
+        parameters=public.parameters,
         key=public.key,
         federation=federation,
         batch=batch,
-        queries=len(codes),
+        queries=len(digits),
         contributor=contributor,
         name=name,
         public=encrypted.public,

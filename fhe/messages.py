@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import attrs
 
-from .envelope import pack, read_envelope, write_atomic
+from .envelope import Envelope, pack, read_envelope, unpack, write_atomic
 from .errors import FormatError, VersionError
 from .library import concrete_fhe
 from .parameters import RuleParameters
@@ -59,26 +59,52 @@ class Message:
         return len(data)
 
     @classmethod
-    def _read(cls, path: Path) -> tuple[dict[str, Any], bytes]:
-        """The members but the ciphertexts, checked, and the payload."""
-        envelope = read_envelope(path, cls.KIND)
+    def load(cls, path: Path) -> Self:
+        """Reads a message's file.
+
+        Raises:
+            VersionError: of another version; names both.
+            FormatError: foreign, truncated or damaged; names the file.
+        """
+        return cls._parse(read_envelope(path, cls.KIND), str(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, source: str) -> Self:
+        """Reads what `to_bytes` made.
+
+        Args:
+            data: the envelope.
+            source: whose it is, for messages.
+
+        Raises:
+            VersionError, FormatError: as `load`; names the source.
+        """
+        return cls._parse(unpack(data, cls.KIND, source=source), source)
+
+    @classmethod
+    def _parse(cls, envelope: Envelope, source: str) -> Self:
+        raise NotImplementedError
+
+    @classmethod
+    def _facts(cls, envelope: Envelope, source: str) -> dict[str, Any]:
+        """The members but the ciphertexts, checked."""
         fields = dict(envelope.header)
         version = fields.pop("version", 1)
         if version != cls.VERSION:
             raise VersionError(
-                f"{path}: a {cls.KIND[4:]} of version {version!s:.10}, this package reads version"
+                f"{source}: a {cls.KIND[4:]} of version {version!s:.10}, this package reads version"
                 f" {cls.VERSION}; make it again with this release"
             )
         expected = {field.name for field in attrs.fields(cls)} - {cls.CIPHERTEXTS}
         if set(fields) != expected:
-            raise FormatError(f"{path}: header members are missing or unknown; get it again")
-        fields["parameters"] = RuleParameters.from_json(fields["parameters"], source=str(path))
+            raise FormatError(f"{source}: header members are missing or unknown; get it again")
+        fields["parameters"] = RuleParameters.from_json(fields["parameters"], source=source)
         for name, value in fields.items():
             if type(value) is not _TYPES[name]:
-                raise FormatError(f"{path}: header member {name} is of the wrong type")
+                raise FormatError(f"{source}: header member {name} is of the wrong type")
         if fields["queries"] < 1:
-            raise FormatError(f"{path}: {fields['queries']} queries; get it again")
-        return fields, envelope.payload
+            raise FormatError(f"{source}: {fields['queries']} queries; get it again")
+        return fields
 
 
 _TYPES: dict[str, type] = {
@@ -119,15 +145,8 @@ class Contribution(Message):
         return self.content
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Reads a contribution's file.
-
-        Raises:
-            VersionError: of another version; names both.
-            FormatError: foreign, truncated or damaged; names the file.
-        """
-        fields, payload = cls._read(path)
-        return cls(**fields, content=payload)
+    def _parse(cls, envelope: Envelope, source: str) -> Self:
+        return cls(**cls._facts(envelope, source), content=envelope.payload)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,18 +167,13 @@ class Answer(Message):
         return b"".join(_LENGTH.pack(len(block)) + block for block in self.blocks)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Reads an answer's file.
-
-        Raises:
-            FormatError: foreign, truncated or damaged; names the file.
-        """
-        fields, payload = cls._read(path)
-        answer = cls(**fields, blocks=_blocks(payload, path))
+    def _parse(cls, envelope: Envelope, source: str) -> Self:
+        fields = cls._facts(envelope, source)
+        answer = cls(**fields, blocks=_blocks(envelope.payload, source))
         runs = -(-answer.queries // answer.parameters.block)
         if len(answer.blocks) != runs:
             raise FormatError(
-                f"{path}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"
+                f"{source}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"
                 f" expected {runs}; get it again"
             )
         return answer
@@ -177,16 +191,16 @@ class Answer(Message):
             raise FormatError("answer: holds bytes that are no ciphertext; get it again") from error
 
 
-def _blocks(payload: bytes, path: Path) -> tuple[bytes, ...]:
+def _blocks(payload: bytes, source: str) -> tuple[bytes, ...]:
     blocks: list[bytes] = []
     position = 0
     while position < len(payload):
         start = position + _LENGTH.size
         if start > len(payload):
-            raise FormatError(f"{path}: truncated ciphertext; get it again")
+            raise FormatError(f"{source}: truncated ciphertext; get it again")
         (length,) = _LENGTH.unpack_from(payload, position)
         position = start + length
         if position > len(payload):
-            raise FormatError(f"{path}: truncated ciphertext; get it again")
+            raise FormatError(f"{source}: truncated ciphertext; get it again")
         blocks.append(payload[start:position])
     return tuple(blocks)

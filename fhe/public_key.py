@@ -229,8 +229,7 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
         )
     kind = public.kind
     count = ciphertexts.shape[0] * ciphertexts.shape[1]
-    rings = -(-count // kind.degree)
-    expected = 8 * (rings * kind.dimension + count)
+    expected = ciphertext_bytes(public, ciphertexts.shape[0])
     if ciphertexts.shape[0] < 1 or ciphertexts.shape[1] != kind.shape[1]:
         raise FormatError(f"{who}: digits of shape {ciphertexts.shape}; get it again")
     if len(ciphertexts.content) != expected:
@@ -250,6 +249,13 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
         rows[start : start + used, -1] = words[position : position + used]
         position += used
     return rows
+
+
+def ciphertext_bytes(public: PublicKey, queries: int) -> int:
+    """Bytes of a contribution's ciphertexts to so many queries."""
+    count = queries * public.kind.shape[1]
+    rings = -(-count // public.kind.degree)
+    return 8 * (rings * public.kind.dimension + count)
 
 
 def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:

@@ -90,7 +90,7 @@ def save_head(run: Path, head: Head, manifest: Manifest) -> int:
         "sizes": head.bank.sizes.astype(np.int64),
         "cells": head.bank.cells.astype(np.int64),
     }
-    header = {"client": head.client, "federation": manifest.fingerprint}
+    header = {"client": head.client, "federation": manifest.heads_fingerprint}
     return write_envelope(path, KIND, header, save_tensors(tensors), mode=PRIVATE)
 
 
@@ -106,7 +106,7 @@ def load_head(run: Path, client: str, manifest: Manifest) -> Head:
     envelope = read_envelope(path, KIND)
     if envelope.header.get("client") != client:
         raise InputError(f"{path}: head of {envelope.header.get('client')!r}, expected {client!r}")
-    if envelope.header.get("federation") != manifest.fingerprint:
+    if envelope.header.get("federation") != manifest.heads_fingerprint:
         raise InputError(f"{path}: belongs to another federation; train the client again")
     return Head(client, _bank(envelope.payload, manifest, path))
 

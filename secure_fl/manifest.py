@@ -25,6 +25,8 @@ MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
 RULES = ("tournament", "paper")
+ROLES = ("querier", "evaluator")
+"""Members of a federation on a network that are no clients."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
@@ -54,6 +56,13 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
+def _pairs(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(pair) for pair in value]
+    if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
+        raise ValueError("'members' is not a list of names with their keys")
+    return tuple((pair[0], pair[1]) for pair in pairs)
+
+
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
 _integer = instance_of(int)
 _number = [instance_of((int, float)), _finite]
@@ -80,6 +89,9 @@ class Manifest:
         high: measure that gets the largest code, above `low`; public.
         rule: encrypted rule, "tournament" or "paper".
         unit: what a client's differential privacy protects, "none" when there is no noise.
+        members: where the parties meet on a network, their public keys by name: those of all
+            clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
+            `secure_fl.service.members`); else empty.
     """
 
     classes: tuple[str, ...] = attrs.field(validator=[*_names, min_len(2)], converter=tuple)
@@ -104,6 +116,20 @@ class Manifest:
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
 
+    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+
+    @members.validator
+    def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
+        names = [name for name, _ in value]
+        if value and names != [*self.clients, *ROLES]:
+            raise ValueError(
+                f"'members' holds the keys of {', '.join(names)[:200]}; expected those of all"
+                f" clients in their order, then of {' and '.join(ROLES)}"
+            )
+        for name, keys in value:
+            if not re.fullmatch("[0-9a-f]{128}", keys):
+                raise ValueError(f"'members' holds no keys of 128 hexadecimal digits for {name!r}")
+
     @high.validator
     def _above_low(self, _: object, value: float) -> None:
         if not value > self.low:
@@ -112,8 +138,17 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        text = json.dumps(attrs.asdict(self), sort_keys=True, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        facts = attrs.asdict(self)
+        if not self.members:
+            del facts["members"]
+        return _digest(facts)
+
+    @property
+    def heads_fingerprint(self) -> str:
+        """Digest of what a head depends on: everything but `members`, whose keys may change."""
+        facts = attrs.asdict(self)
+        del facts["members"]
+        return _digest(facts)
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -126,6 +161,11 @@ class Manifest:
                 f"client {name!r}: unknown, the federation has {', '.join(self.clients[:10])}"
             )
         return self.clients.index(name)
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_manifest(**fields: Any) -> Manifest:
@@ -143,6 +183,8 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
         "fingerprint": manifest.fingerprint,
         **attrs.asdict(manifest),
     }
+    if not manifest.members:
+        del content["members"]
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
@@ -164,8 +206,8 @@ def load_manifest(folder: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) != fields:
-        wrong = sorted(set(content) ^ fields)
+    if set(content) | {"members"} != fields:
+        wrong = sorted((set(content) | {"members"}) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)

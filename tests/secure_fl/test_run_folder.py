@@ -35,6 +35,37 @@ def test_a_manifest_comes_back_equal(tmp_path):
     assert load_manifest(tmp_path) == saved
 
 
+MEMBERS = tuple((name, f"{i}" * 128) for i, name in enumerate(("a", "b", "querier", "evaluator")))
+
+
+def test_members_are_part_of_the_fingerprint_and_not_of_the_heads(tmp_path, records):
+    """A head is kept when a key changes: fitting it again could cost privacy."""
+    alone, together = manifest(), manifest(members=MEMBERS)
+    assert alone.fingerprint != together.fingerprint
+    assert alone.fingerprint == alone.heads_fingerprint == together.heads_fingerprint
+    save_head(tmp_path, train_head("a", *records, alone, np.random.default_rng(0)), alone)
+    save_manifest(tmp_path, together)
+    assert load_manifest(tmp_path) == together
+    assert load_head(tmp_path, "a", load_manifest(tmp_path)).client == "a"
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (MEMBERS[:3], "expected those of all clients in their order"),
+        (MEMBERS[::-1], "expected those of all clients in their order"),
+        ([*MEMBERS[:3], ("evaluator", "ab")], "no keys of 128 hexadecimal digits for 'evaluator'"),
+        ([*MEMBERS[:3], ("evaluator",)], "not a list of names with their keys"),
+        ([*MEMBERS[:3], ("evaluator", 1)], "not a list of names with their keys"),
+        ("ab", "not a list of names with their keys"),
+        (5, "not iterable"),
+    ],
+)
+def test_keys_that_are_not_every_partys_are_refused(members, message):
+    with pytest.raises(InputError, match=message):
+        manifest(members=members)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
