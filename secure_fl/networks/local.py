@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, broadcastable
-from secure_fl.networks.models import Array, Model, Network, flatten, load, to_tensor
+from secure_fl.networks.models import Array, Model, Network, load, to_tensor
 from secure_fl.networks.regularizers import Regularization
 
 
@@ -68,15 +68,48 @@ def records_of(client: Client, device: str) -> tuple[Tensor, Tensor]:
     return found
 
 
-def batches(records: int, training: LocalTraining, rng: np.random.Generator) -> Iterator[Array]:
-    """Indices of a round's mini-batches: random passes over all records, cut off at `steps`."""
-    per_epoch = -(-records // training.batch_size)
+def batches(
+    X: Tensor, y: Tensor, training: LocalTraining, rng: np.random.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """A round's mini-batches: random passes over all records, cut off at `steps`.
+
+    Args:
+        X: features, shape (n, d).
+        y: class codes, shape (n,).
+        training: its `batch_size`, and `steps` or `epochs`.
+        rng: one permutation a pass.
+    """
+    size = training.batch_size
+    per_epoch = -(-len(y) // size)
     left = training.steps or training.epochs * per_epoch
     while left:
-        order = rng.permutation(records)
-        for start in range(0, min(left, per_epoch) * training.batch_size, training.batch_size):
-            yield order[start : start + training.batch_size]
+        order = rng.permutation(len(y))[: min(left, per_epoch) * size]
+        # One gathering a pass: its slices cost less than as many gatherings of a few rows.
+        taken = torch.from_numpy(order).to(X.device)
+        yield from zip(X[taken].split(size), y[taken].split(size), strict=True)
         left -= min(left, per_epoch)
+
+
+def as_vectors(network: Network, parameters: Array) -> tuple[Tensor, Tensor]:
+    """Loads parameters so that the module's own are parts of one vector, its gradients of another.
+
+    A step is then one operation on vectors instead of one a parameter.
+
+    Returns:
+        Values and gradients, both flat float32 on the network's device; writing to the first
+        changes the network.
+
+    Raises:
+        ValueError: the vector's length is not the model's.
+    """
+    load(network, parameters)
+    own = list(network.parameters())
+    values = torch.cat([p.detach().reshape(-1) for p in own])
+    gradients = torch.zeros_like(values)
+    sizes = [p.numel() for p in own]
+    for p, v, g in zip(own, values.split(sizes), gradients.split(sizes), strict=True):
+        p.data, p.grad = v.view(p.shape), g.view(p.shape)
+    return values, gradients
 
 
 def train(
@@ -98,30 +131,20 @@ def train(
         drawn: samples of the global feature distribution, shape (m, D).
     """
     network = network_of(client, model, training.device)
-    load(network, parameters)
-    X, y = records_of(client, training.device)
-    start = [p.detach().clone() for p in network.parameters()]
-    optimizer = torch.optim.SGD(
-        network.parameters(), lr=training.learning_rate, momentum=training.momentum
-    )
-    samples = None if drawn is None else to_tensor(drawn, training.device)
-    for index in batches(len(client), training, client.rng):
-        rows = torch.from_numpy(index).to(training.device)
-        phi = network.features(X[rows])
-        loss = cross_entropy(network.head(phi), y[rows])
+    values, gradients = as_vectors(network, parameters)
+    start, velocity = values.clone(), torch.zeros_like(values)
+    # The MMD sees the samples' mean alone; it is the same for all batches.
+    centre = None if drawn is None else to_tensor(drawn, training.device).mean(0, keepdim=True)
+    for x, y in batches(*records_of(client, training.device), training, client.rng):
+        phi = network.features(x)
+        loss = cross_entropy(network.head(phi), y)
         if regularization is not None:
-            loss = loss + regularization.penalty(network.head.weight, phi, samples)
-        optimizer.zero_grad()
+            loss = loss + regularization.penalty(network.head.weight, phi, centre)
+        gradients.zero_()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
         if training.proximal:
-            add_proximal(network, start, training.proximal)
-        optimizer.step()
-    return flatten(network) - np.asarray(parameters, dtype=np.float32)
-
-
-def add_proximal(network: Network, start: list[Tensor], mu: float) -> None:
-    """Adds mu (w - w_global) to the gradients (FedProx)."""
-    with torch.no_grad():
-        for p, p0 in zip(network.parameters(), start, strict=True):
-            if p.grad is not None:
-                p.grad.add_(p - p0, alpha=mu)
+            gradients.add_(values - start, alpha=training.proximal)
+        velocity.mul_(training.momentum).add_(gradients)
+        values.sub_(velocity, alpha=training.learning_rate)
+    change: Array = (values - start).cpu().numpy()
+    return change

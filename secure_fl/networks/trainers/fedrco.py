@@ -147,11 +147,9 @@ def _descend(
 ) -> None:
     """The mini-batches of a round (5), each step judged before it is applied (11)."""
     device = options.training.device
-    X, y = records_of(client, device)
-    for index in batches(len(client), options.training, client.rng):
-        rows = torch.from_numpy(index).to(device)
+    for x, y in batches(*records_of(client, device), options.training, client.rng):
         network.zero_grad()
-        cross_entropy(network(X[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+        cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
         try:
             preconditioner.update(recorder.statistics())
             steps = preconditioner.natural_gradient(recorder.layers)
