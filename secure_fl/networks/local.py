@@ -86,7 +86,7 @@ def batches(
         order = rng.permutation(len(y))[: min(left, per_epoch) * size]
         # One gathering a pass: its slices cost less than as many gatherings of a few rows.
         taken = torch.from_numpy(order).to(X.device)
-        yield from zip(X[taken].split(size), y[taken].split(size), strict=True)
+        yield from zip(torch.split(X[taken], size), torch.split(y[taken], size), strict=True)
         left -= min(left, per_epoch)
 
 
@@ -107,7 +107,7 @@ def as_vectors(network: Network, parameters: Array) -> tuple[Tensor, Tensor]:
     values = torch.cat([p.detach().reshape(-1) for p in own])
     gradients = torch.zeros_like(values)
     sizes = [p.numel() for p in own]
-    for p, v, g in zip(own, values.split(sizes), gradients.split(sizes), strict=True):
+    for p, v, g in zip(own, torch.split(values, sizes), torch.split(gradients, sizes), strict=True):
         p.data, p.grad = v.view(p.shape), g.view(p.shape)
     return values, gradients
 
