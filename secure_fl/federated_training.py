@@ -122,7 +122,7 @@ def train_linear_model(
     if (recipe.method == "private-ridge") != isinstance(privacy, RecordPrivacy):
         raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
     names, width = clients[0].classes, clients[0].n_features
-    random = _random_features(recipe, width)
+    random = random_features(recipe, width)
     # A constant would spend part of the clipped norm on what every record has.
     bare = recipe.method == "private-ridge" and random is None
 
@@ -132,7 +132,7 @@ def train_linear_model(
 
     members = [Client(client.name, ready(client.X), client.y) for client in clients]
     probe = None if test is None else (ready(test.X), test.y)
-    objective = _objective(recipe, len(names))
+    objective = objective_of(recipe, len(names))
     figures: dict[str, float] = {}
 
     def measure(state: Any) -> Mapping[str, float]:
@@ -147,7 +147,7 @@ def train_linear_model(
         if isinstance(privacy, RecordPrivacy):
             states = _record_private(fed, recipe, members[0], len(names), privacy, start)
         else:
-            states = _states(fed, objective, members[0].features.shape[1], recipe, start)
+            states = trainer_states(fed, objective, members[0].features.shape[1], recipe, start)
         driven = fed.rounds(
             states, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
         )
@@ -165,7 +165,16 @@ def train_linear_model(
     return Trained(model, state.round, dict(figures), traffic, spent)
 
 
-def _random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
+def random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
+    """The random features of a recipe, drawn from its seed; None where it has none.
+
+    Args:
+        recipe: what to run.
+        width: columns of the clients' files.
+
+    Raises:
+        InputError: a deviation that is not above 0.
+    """
     if recipe.random_features == 0:
         return None
     deviation = recipe.kernel_deviation
@@ -175,7 +184,8 @@ def _random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None
     return RandomFourierFeatures.draw(width, recipe.random_features, deviation**2, rng)
 
 
-def _objective(recipe: Recipe, classes: int) -> Objective:
+def objective_of(recipe: Recipe, classes: int) -> Objective:
+    """What the recipe's method minimises."""
     kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
     return kind(recipe.ridge, classes)
 
@@ -205,7 +215,7 @@ def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) ->
     return found
 
 
-def _states(
+def trainer_states(
     fed: Federation, objective: Objective, width: int, recipe: Recipe, start: Any
 ) -> States:
     """The trainer of the recipe, from the start or from zero weights."""

@@ -11,12 +11,24 @@ from attrs import frozen
 
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation import wire
-from secure_fl.federation.assembly import Stages, make_runtime, pipeline
+from secure_fl.federation.assembly import (
+    Stages,
+    checked_seed,
+    checked_threshold,
+    make_runtime,
+    pipeline,
+)
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
-from secure_fl.federation.errors import FederationError, QuorumError
+from secure_fl.federation.errors import FederationError
 from secure_fl.federation.metering import Meter
-from secure_fl.federation.participation import DropOuts, Participation, Stage
+from secure_fl.federation.participation import (
+    AllClients,
+    DropOuts,
+    NoDropOuts,
+    Participation,
+    Stage,
+)
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
 from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.runtime import Call
@@ -35,7 +47,7 @@ _PARTICIPATION, _DROP_OUTS = 1, 2
 
 @frozen
 class Options:
-    """The handle's options, checked; see `Federation`."""
+    """The handle's options; see `Federation`."""
 
     seed: int
     participation: Participation
@@ -43,6 +55,35 @@ class Options:
     aggregation: SecureAggregation | None
     privacy: ClientPrivacy | None
     drop_outs: DropOuts
+
+    @classmethod
+    def checked(
+        cls,
+        clients: int,
+        *,
+        seed: int,
+        participation: Participation | None,
+        threshold: int | None,
+        aggregation: SecureAggregation | None,
+        privacy: ClientPrivacy | None,
+        drop_outs: DropOuts | None = None,
+    ) -> "Options":
+        """The options of a federation of so many clients, with the defaults filled in.
+
+        Raises:
+            FederationError: an option out of range.
+        """
+        takes_part = participation or AllClients()
+        secure = aggregation is not None
+        left = checked_threshold(threshold, clients, takes_part.expected(clients), secure=secure)
+        return cls(
+            checked_seed(seed),
+            takes_part,
+            left,
+            aggregation,
+            privacy,
+            drop_outs or NoDropOuts(),
+        )
 
 
 class Engine:
@@ -72,7 +113,7 @@ class Engine:
         self._plain = PlainSum()
         self._participants: tuple[str, ...] | None = None
         self._setting: dict[str, Any] = {}
-        self.stages = self._make_stages(os.urandom(SESSION), {})
+        self.stages = self.make_stages(os.urandom(SESSION), {})
         self._runtime = make_runtime(clients, workers)
         self.meter = Meter(tuple(self._places))
         self.round = 0
@@ -123,7 +164,7 @@ class Engine:
         weighted: bool,
     ) -> tuple[Structure, list[Array], float]:
         """Structure, leaves and weight of a sum over the participants; see `Federation.sum`."""
-        call, asked = self._request(step, broadcast, over, weighted=weighted)
+        call, asked = self.open_call(step, broadcast, over, weighted=weighted)
         contributions = self._contributions(call, asked)
         total: PlainTotal | VectorTotal
         if self.stages.vector is None:
@@ -131,7 +172,7 @@ class Engine:
         else:
             total = self.stages.vector.sum(asked, contributions)
             self._count(total)
-        self._close_call(total.names, asked)
+        self.close_call(total.names, asked)
         assert total.structure is not None
         return total.structure, total.leaves, total.weight
 
@@ -139,9 +180,9 @@ class Engine:
         self, step: Callable[..., Tree], broadcast: tuple[Any, ...], over: Sequence[str] | None
     ) -> list[Contribution]:
         """Every participant's contribution by itself; see `Federation.gather`."""
-        call, asked = self._request(step, broadcast, over, weighted=False)
+        call, asked = self.open_call(step, broadcast, over, weighted=False)
         found = list(self._contributions(call, asked))
-        self._close_call([each.name for each in found], asked)
+        self.close_call([each.name for each in found], asked)
         return found
 
     def restore(self, found: Snapshot, source: Path) -> None:
@@ -160,7 +201,7 @@ class Engine:
                     f"{source}: was written with other {key}; resume with the same, or choose"
                     " another checkpoint file"
                 )
-        self.stages = self._make_stages(found.session, found.secrets)
+        self.stages = self.make_stages(found.session, found.secrets)
         self._runtime.restore(found.clients)
         self.close_round()
         self.meter.restore(found.meter)
@@ -178,7 +219,7 @@ class Engine:
             state,
         )
 
-    def _request(
+    def open_call(
         self,
         step: Callable[..., Tree],
         broadcast: tuple[Any, ...],
@@ -186,7 +227,7 @@ class Engine:
         *,
         weighted: bool,
     ) -> tuple[Call, Asked]:
-        """Announces a step to those it is asked of."""
+        """Announces a step to those it is asked of: the first thing of every sum."""
         if self.stages.accountant is not None:
             self.stages.accountant.check_plan()
         names = self._asked(over)
@@ -223,7 +264,7 @@ class Engine:
             if all(map(is_finite, leaves)):
                 yield Contribution(name, structure, leaves, self._weights[name])
             else:
-                self._refuse(name, call)
+                self.refuse(name, call)
         if sizes and self.stages.vector is None:
             self.meter.up(*map(list, zip(*sizes, strict=True)))
 
@@ -242,7 +283,8 @@ class Engine:
                 f'client "{name}": {call.step.__name__} returned a {error}'
             ) from None
 
-    def _refuse(self, name: str, call: Call) -> None:
+    def refuse(self, name: str, call: Call) -> None:
+        """Leaves a client out of the sum whose update is not finite."""
         self.refused.append(name)
         log.warning(
             'client "%s": %s returned NaN or infinity in round %d; left out of the sum',
@@ -269,14 +311,10 @@ class Engine:
             return self._options.threshold
         return 1 if self._options.aggregation is None else default_threshold(n)
 
-    def _close_call(self, survivors: Sequence[str], asked: Asked) -> None:
+    def close_call(self, survivors: Sequence[str], asked: Asked) -> None:
+        """Ends a call with those who are left; raises QuorumError if they are too few."""
         self.survivors = tuple(survivors)
-        if len(survivors) < asked.threshold:
-            raise QuorumError(
-                f"round {self.round}: {len(survivors)} clients left of {len(asked.names)} that"
-                f" were asked, the threshold is {asked.threshold}; run the round again when more"
-                " are there"
-            )
+        asked.check_quorum(len(survivors))
 
     def _fixed(self) -> dict[str, Any]:
         """What a resumed run must have in common with the killed one."""
@@ -289,7 +327,8 @@ class Engine:
             }
         return self._setting
 
-    def _make_stages(self, session: bytes, secrets: Mapping[str, bytes]) -> Stages:
+    def make_stages(self, session: bytes, secrets: Mapping[str, bytes]) -> Stages:
+        """Protocol, noise and books of a run of that name."""
         return Stages(
             self._weights, self._options.aggregation, self._options.privacy, session, secrets
         )

@@ -8,14 +8,14 @@ import numpy as np
 
 from dp import Composition
 from secure_fl.federation import checkpoint as checkpoints
-from secure_fl.federation.assembly import checked_clients, checked_seed, checked_threshold
+from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.driver import drive
 from secure_fl.federation.engine import Engine, Options
 from secure_fl.federation.errors import PrivacyError
 from secure_fl.federation.metering import Meter
-from secure_fl.federation.participation import AllClients, DropOuts, NoDropOuts, Participation
+from secure_fl.federation.participation import DropOuts, Participation
 from secure_fl.federation.privacy import ClientPrivacy, statement
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import client_step
@@ -63,22 +63,20 @@ class Federation:
         workers: int | str = 1,
     ) -> None:
         checked = checked_clients(clients)
-        takes_part = participation or AllClients()
-        options = Options(
-            checked_seed(seed),
-            takes_part,
-            checked_threshold(
-                threshold,
-                len(checked),
-                takes_part.expected(len(checked)),
-                secure=aggregation is not None,
-            ),
-            aggregation,
-            privacy,
-            drop_outs or NoDropOuts(),
+        options = Options.checked(
+            len(checked),
+            seed=seed,
+            participation=participation,
+            threshold=threshold,
+            aggregation=aggregation,
+            privacy=privacy,
+            drop_outs=drop_outs,
         )
+        self._start(options, Engine(checked, options, workers))
+
+    def _start(self, options: Options, engine: Engine) -> None:
         self._options = options
-        self._engine = Engine(checked, options, workers)
+        self._engine = engine
         self._resumed: Any = None
 
     # ------------------------------------------------------------------------------------ who

@@ -248,6 +248,10 @@ class Accountant:
         """Sums of this run in the books."""
         return len(self._booked)
 
+    def booked_before(self, round_number: int) -> int:
+        """Sums of this run's earlier rounds in the books."""
+        return sum(int(what.split()[1]) < round_number for what in self._booked)
+
     def book(
         self, round_number: int, call: int, step: str, request: bytes, multiplier: float
     ) -> None:

@@ -4,6 +4,7 @@ A tree is an array (float64, float32 or int64), a Python or NumPy number (read a
 ()), a `SparseArray`, a dict with string keys of trees, or a tuple or list of trees.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -167,6 +168,16 @@ def leaf_shapes(structure: Structure) -> list[tuple[np.dtype[Any], tuple[int, ..
     if structure.dtype:
         return [(np.dtype(structure.dtype), structure.shape)]
     return [leaf for child in structure.children for leaf in leaf_shapes(child)]
+
+
+def split_leaves(structure: Structure, values: Array) -> list[Array]:
+    """The dense leaves that stand one after the other in a vector."""
+    leaves, start = [], 0
+    for _, shape in leaf_shapes(structure):
+        size = math.prod(shape)
+        leaves.append(values[start : start + size].reshape(shape))
+        start += size
+    return leaves
 
 
 def map_arrays(function: Callable[[Leaf], Leaf], tree: Tree) -> Tree:

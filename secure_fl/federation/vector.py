@@ -20,7 +20,7 @@ from secure_fl.federation.privacy import Accountant, NoiseSource, PrivateEncodin
 from secure_fl.federation.secagg.encoding import FixedPoint, Words
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.secure import SecureSum
-from secure_fl.federation.trees import Array, SparseArray, Structure, leaf_shapes
+from secure_fl.federation.trees import Array, SparseArray, Structure, split_leaves
 
 Vector = NDArray[np.float64]
 
@@ -50,6 +50,19 @@ class Asked:
     threshold: int
     expected: float
     weighted: bool
+
+    def check_participants(self) -> None:
+        """Raises QuorumError where nobody is asked: the protocol has no sum over nobody."""
+        if not self.names:
+            raise QuorumError(f"round {self.round}: 0 clients take part")
+
+    def check_quorum(self, left: int) -> None:
+        """Raises QuorumError where fewer clients are left than the threshold."""
+        if left < self.threshold:
+            raise QuorumError(
+                f"round {self.round}: {left} clients left of {len(self.names)} that were asked,"
+                f" the threshold is {self.threshold}; run the round again when more are there"
+            )
 
 
 @frozen
@@ -94,6 +107,13 @@ class Quantised:
             share = self._weights[name] / self._largest
             vector = np.append(vector * share, share * self.encoding.clip)
         return self.encoding.encode(vector)
+
+    def describe(self, asked: Asked) -> dict[str, Any]:
+        """What a client on another machine must know to make its codes."""
+        return {
+            **_described(self.encoding, asked),
+            "largest": float(self._largest),
+        }
 
     def decode(self, asked: Asked, total: Words) -> tuple[Vector, float]:
         """The values, and what a mean of them is divided by."""
@@ -146,6 +166,14 @@ class Private:
             codes = codes + self._noise(asked, name, sigma, codes)
         return self.encoding.wrap(codes), int(clipped)
 
+    def describe(self, asked: Asked) -> dict[str, Any]:
+        """What a client on another machine must know to make its codes, noise included."""
+        return {
+            **_described(self.encoding, asked),
+            "steps": self._private.grid.steps,
+            "sigma": self._private.part_sigma(asked.threshold),
+        }
+
     def decode(self, asked: Asked, total: Words) -> tuple[Vector, float]:
         """The values, under the server's noise where it is trusted, and the public divisor."""
         codes = self.encoding.unwrap(total)
@@ -159,16 +187,29 @@ class Private:
         return self._sources[name].draw(sigma, codes, context)
 
 
+def _described(encoding: FixedPoint, asked: Asked) -> dict[str, Any]:
+    return {
+        "clip": float(encoding.clip),
+        "clients": encoding.clients,
+        "bits": encoding.bits,
+        "outside": encoding.outside,
+        "weighted": asked.weighted,
+    }
+
+
 class VectorSum:
     """Sums of vectors of codes, masked or by a trusted server.
 
     Args:
         coding: what makes codes of values and back.
         secure: the protocol, or None for a server that sees every vector.
+
+    Attributes:
+        coding: as given.
     """
 
     def __init__(self, coding: Quantised | Private, secure: SecureSum | None) -> None:
-        self._coding = coding
+        self.coding = coding
         self._secure = secure
 
     def sum(self, asked: Asked, contributions: Iterable[Contribution]) -> VectorTotal:
@@ -180,33 +221,30 @@ class VectorSum:
             BudgetError: the budget would be exceeded; no noise was drawn.
             FederationError: trees of different structure, or values outside the clip.
         """
-        if self._secure is not None and not asked.names:
-            raise QuorumError(f"round {asked.round}: 0 clients take part")
-        parameters = None if self._secure is None else self._parameters(asked)
+        if self._secure is not None:
+            asked.check_participants()
+        parameters = None if self._secure is None else self.parameters(asked)
         found = list(contributions)
-        if len(found) < asked.threshold:
-            raise QuorumError(
-                f"round {asked.round}: {len(found)} clients left of {len(asked.names)} that were"
-                f" asked, the threshold is {asked.threshold}; run the round again"
-            )
+        asked.check_quorum(len(found))
         structure = found[0].structure
         vectors = {each.name: _vector(each, structure, found[0].name) for each in found}
-        if isinstance(self._coding, Private):
-            self._coding.book(asked, len(vectors[found[0].name]))
-        coded = {name: self._coding.codes(asked, name, v) for name, v in vectors.items()}
+        if isinstance(self.coding, Private):
+            self.coding.book(asked, len(vectors[found[0].name]))
+        coded = {name: self.coding.codes(asked, name, v) for name, v in vectors.items()}
         codes = {name: each[0] for name, each in coded.items()}
         total, names, traffic = self._added(asked, parameters, codes, structure)
-        values, weight = self._coding.decode(asked, total)
+        values, weight = self.coding.decode(asked, total)
         return VectorTotal(
             structure,
-            _leaves(structure, values),
+            split_leaves(structure, values),
             weight,
             names,
             traffic,
             {name: each[1] for name, each in coded.items() if each[1]},
         )
 
-    def _parameters(self, asked: Asked) -> Parameters:
+    def parameters(self, asked: Asked) -> Parameters:
+        """The protocol's, of this sum; only where sums are masked."""
         assert self._secure is not None
         return self._secure.parameters(asked.names, asked.round, asked.call, asked.threshold)
 
@@ -241,12 +279,3 @@ def _vector(found: Contribution, structure: Structure, first: str) -> Vector:
             )
         flat.append(leaf.ravel().astype(np.float64, copy=False))
     return np.concatenate(flat) if flat else np.zeros(0)
-
-
-def _leaves(structure: Structure, values: Vector) -> list[Array]:
-    leaves, start = [], 0
-    for _, shape in leaf_shapes(structure):
-        size = int(np.prod(shape))
-        leaves.append(values[start : start + size].reshape(shape))
-        start += size
-    return leaves

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
-from secure_fl.runtime.node import ANSWER, REQUEST, Node
+from secure_fl.runtime.line import ANSWER, REQUEST
+from secure_fl.runtime.node import Node
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -30,7 +31,7 @@ _LONGEST_NAME = 60.0
 
 
 class GridExchange:
-    """Carries messages over Flower's grid; see `secure_fl.runtime.network.Exchange`.
+    """Carries messages over Flower's grid; see `secure_fl.runtime.line.Exchange`.
 
     Nodes join when they come: whoever is new is asked for its name before the next messages go
     out. A node that comes back under its name takes its old place.

@@ -5,43 +5,33 @@ drop-out, and an interrupted sum is never repeated: a resumed run has a session 
 fresh noise and its own events in the ledger.
 """
 
-import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 import numpy as np
 
-from secure_fl.federation import wire
-from secure_fl.federation.assembly import checked_clients, checked_seed, checked_threshold
+from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.engine import Engine, Options
 from secure_fl.federation.errors import FederationError, QuorumError, StepError
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Traffic
-from secure_fl.federation.participation import AllClients, NoDropOuts, Participation
+from secure_fl.federation.participation import Participation
 from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.runtime import Call
 from secure_fl.federation.secagg.parameters import SESSION, Parameters
 from secure_fl.federation.secagg.server import ProtocolServer
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name
-from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes
+from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
-from secure_fl.runtime.node import ANSWER, REQUEST, describe_parameters, structure_of
-
-log = logging.getLogger(__name__)
-
-
-class Exchange(Protocol):
-    """Carries messages to clients by name."""
-
-    def __call__(self, requests: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes]:
-        """The answers that came within so many seconds; the others' are dropped."""
+from secure_fl.runtime.line import Exchange, Line
+from secure_fl.runtime.node import describe_parameters, structure_of
 
 
 class NetworkFederation(Federation):
@@ -78,15 +68,15 @@ class NetworkFederation(Federation):
                 "secure aggregation over a network: give max_weight, a public bound on the records"
                 " of one client"
             )
-        takes_part = participation or AllClients()
-        secure = aggregation is not None
-        expected = takes_part.expected(len(clients))
-        left = checked_threshold(threshold, len(clients), expected, secure=secure)
-        seed = checked_seed(seed)
-        options = Options(seed, takes_part, left, aggregation, privacy, NoDropOuts())
-        self._options = options
-        self._engine = NetworkEngine(clients, options, _Line(exchange, time_out))
-        self._resumed: Any = None
+        options = Options.checked(
+            len(clients),
+            seed=seed,
+            participation=participation,
+            threshold=threshold,
+            aggregation=aggregation,
+            privacy=privacy,
+        )
+        self._start(options, NetworkEngine(clients, options, Line(exchange, time_out)))
 
     def features(self) -> int:
         """Columns of the clients' features, as every node that is there says.
@@ -99,47 +89,10 @@ class NetworkFederation(Federation):
         return self._engine.features()
 
 
-class _Line:
-    """Requests and answers in the wire encoding."""
-
-    def __init__(self, exchange: Exchange, seconds: float) -> None:
-        self._exchange = exchange
-        self._seconds = seconds
-
-    def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Answers by client, in the order of the requests; without those that are lost."""
-        # Most requests of a call are one and the same object.
-        encoded: dict[int, bytes] = {}
-        for each in requests.values():
-            if id(each) not in encoded:
-                encoded[id(each)] = wire.encode(dict(each), kind=REQUEST)
-        messages = {name: encoded[id(each)] for name, each in requests.items()}
-        found = self._exchange(messages, self._seconds)
-        answers = {n: self._read(n, found[n]) for n in requests if n in found}
-        for name in requests:
-            if name not in found:
-                log.warning('client "%s": no answer; it counts as dropped out', name)
-        return {name: each for name, each in answers.items() if each is not None}
-
-    def _read(self, name: str, data: bytes) -> dict[str, Any] | None:
-        from fhe.errors import FormatError, VersionError
-
-        try:
-            answer = wire.decode(data, kind=ANSWER, source=f'client "{name}"')
-        except (FederationError, FormatError, VersionError) as error:
-            log.warning("%s; it counts as dropped out", error)
-            return None
-        if not isinstance(answer, dict) or "dropped" in answer:
-            kind = answer.get("dropped") if isinstance(answer, dict) else "an answer of no kind"
-            log.warning('client "%s": %s, see its log; it counts as dropped out', name, kind)
-            return None
-        return answer
-
-
 class _Remote:
     """Steps on the nodes, for sums without masks; see `secure_fl.federation.runtime.Runtime`."""
 
-    def __init__(self, line: _Line, epoch: str, weights: dict[str, float]) -> None:
+    def __init__(self, line: Line, epoch: str, weights: dict[str, float]) -> None:
         self._line = line
         self._epoch = epoch
         self._weights = weights
@@ -199,7 +152,7 @@ class NetworkEngine(Engine):
         line: to the nodes.
     """
 
-    def __init__(self, clients: tuple[Client, ...], options: Options, line: _Line) -> None:
+    def __init__(self, clients: tuple[Client, ...], options: Options, line: Line) -> None:
         super().__init__(clients, options, 1)
         self._line = line
         # Tells nodes a server that repeats a round from one that goes on.
@@ -224,12 +177,12 @@ class NetworkEngine(Engine):
         accountant = self.stages.accountant
         privacy = self._options.privacy
         if accountant is not None and privacy is not None:
-            left = privacy.sums - sum(_round(what) < found.round for what in accountant._booked)
+            left = privacy.sums - accountant.booked_before(found.round)
             if left < 1:
                 return
             changed = attrs.evolve(privacy, sums=left)
             self._options = attrs.evolve(self._options, privacy=changed)
-        self.stages = self._make_stages(os.urandom(SESSION), {})
+        self.stages = self.make_stages(os.urandom(SESSION), {})
 
     def total(
         self,
@@ -242,15 +195,14 @@ class NetworkEngine(Engine):
         """See `Engine.total`; a masked sum takes five exchanges."""
         if self._options.aggregation is None:
             return super().total(step, broadcast, over, weighted=weighted)
-        call, asked = self._request(step, broadcast, over, weighted=weighted)
-        if not asked.names:
-            raise QuorumError(f"round {asked.round}: 0 clients take part")
+        call, asked = self.open_call(step, broadcast, over, weighted=weighted)
+        asked.check_participants()
         vector = self.stages.vector
         assert vector is not None
-        parameters = vector._parameters(asked)
+        parameters = vector.parameters(asked)
         adverts, structure = self._begin(call, asked, parameters, vector)
         size = sum(int(np.prod(shape)) for _, shape in leaf_shapes(structure))
-        coding = vector._coding
+        coding = vector.coding
         if isinstance(coding, Private):
             # Nobody has drawn noise yet: that is the third exchange.
             coding.book(asked, size)
@@ -263,8 +215,8 @@ class NetworkEngine(Engine):
                 f" {server.structure}, expected {structure.text()}"
             )
         values, weight = coding.decode(asked, total)
-        self._close_call(server.survivors, asked)
-        return structure, _leaves(structure, values), weight
+        self.close_call(server.survivors, asked)
+        return structure, split_leaves(structure, values), weight
 
     def _begin(
         self, call: Call, asked: Asked, parameters: Parameters, vector: VectorSum
@@ -274,19 +226,19 @@ class NetworkEngine(Engine):
             "do": "begin",
             **describe_call(call, self._epoch),
             "sum": describe_parameters(parameters),
-            "coding": self._coding(asked, vector),
+            "coding": vector.coding.describe(asked),
         }
         adverts: dict[str, bytes] = {}
         structures: dict[str, Structure] = {}
         for name, answer in self._line.ask(dict.fromkeys(asked.names, request)).items():
             raise_failure(name, call, answer)
             if "refused" in answer:
-                self._refuse(name, call)
+                self.refuse(name, call)
                 continue
             structures[name] = structure_of(answer.get("structure"))
             adverts[name] = _message(answer)
         if len(adverts) < asked.threshold:
-            self._close_call(tuple(adverts), asked)
+            self.close_call(tuple(adverts), asked)
         first, structure = next(iter(structures.items()))
         for name, each in structures.items():
             if each != structure:
@@ -295,24 +247,6 @@ class NetworkEngine(Engine):
                     f" {structure.text()}; a step must return one structure everywhere"
                 )
         return adverts, structure
-
-    def _coding(self, asked: Asked, vector: VectorSum) -> dict[str, Any]:
-        coding = vector._coding
-        aggregation = self._options.aggregation
-        assert aggregation is not None
-        common = {"clients": len(self.names), "bits": aggregation.bits, "weighted": asked.weighted}
-        if isinstance(coding, Private):
-            grid = coding._private.grid
-            sigma = coding._private.part_sigma(asked.threshold)
-            private = {"clip": grid.clip, "steps": grid.steps, "sigma": sigma, "outside": "clip"}
-            return {**common, **private}
-        assert aggregation.max_weight is not None
-        return {
-            **common,
-            "clip": float(aggregation.clip),
-            "outside": aggregation.outside,
-            "largest": float(aggregation.max_weight),
-        }
 
     def _masked_sum(self, parameters: Parameters, adverts: Mapping[str, bytes]) -> ProtocolServer:
         server = ProtocolServer(parameters)
@@ -333,9 +267,8 @@ class NetworkEngine(Engine):
                 up[name] += len(message)
                 server.receive(name, message)
         sent = set(server.survivors)
-        entries = 0 if server._total is None else len(server._total)
         for name in adverts:
-            floats = entries if name in sent else 0
+            floats = server.entries if name in sent else 0
             self.meter.add(self._places[name], Traffic(down[name], up[name], 0, floats))
         return server
 
@@ -344,13 +277,3 @@ def _message(answer: Mapping[str, Any]) -> bytes:
     # What is no message is refused by the protocol's server, as its sender's.
     found = answer.get("message")
     return found.tobytes() if isinstance(found, np.ndarray) else b""
-
-
-def _round(what: str) -> int:
-    return int(what.split()[1])
-
-
-def _leaves(structure: Structure, values: Array) -> list[Array]:
-    from secure_fl.federation.vector import _leaves as leaves
-
-    return leaves(structure, values)

@@ -31,10 +31,10 @@ from secure_fl.federation.secagg.parameters import SESSION, Parameters
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import SparseArray, Structure, Tree, flatten, is_finite
 from secure_fl.runtime.kept_client import KeptClient
+from secure_fl.runtime.line import ANSWER, REQUEST
 
 log = logging.getLogger(__name__)
 
-REQUEST, ANSWER = "federation request", "federation answer"
 _KEPT = "federation node"
 _STARTS = 2
 """Rounds whose start a node can go back to: a server repeats at most the one it was killed in."""

@@ -11,7 +11,8 @@ from attrs import frozen
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, FixedNumber, SecureAggregation
 from secure_fl.recipe import Recipe
-from secure_fl.runtime.network import Exchange, NetworkFederation
+from secure_fl.runtime.line import Exchange
+from secure_fl.runtime.network import NetworkFederation
 from secure_fl.runtime.node import Node, Terms
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column"} | {
@@ -145,12 +146,12 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
 
 def _client(name: str, data: Path, label_column: str, plan: Plan) -> Client:
     from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
-    from secure_fl.federated_training import _random_features
+    from secure_fl.federated_training import random_features
     from secure_fl.linear_model import mapped
 
     records = read_client(data, ReadOptions(columns=Columns(label_column)))
     (found,) = assemble([records], classes=ClassList(plan.classes), manifest="the run's classes")
-    random = _random_features(plan.recipe, found.n_features)
+    random = random_features(plan.recipe, found.n_features)
     scaled = found.X.astype(np.float64) * plan.scale
     return Client(name, mapped(scaled, random), found.y)
 
@@ -170,7 +171,7 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
     import shutil
 
     from secure_fl._files import new_folder, refuse_existing
-    from secure_fl.federated_training import _objective, _random_features, _states
+    from secure_fl.federated_training import objective_of, random_features, trainer_states
     from secure_fl.linear_model import FILE, LinearModel
 
     refuse_existing(plan.out)
@@ -186,14 +187,14 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
         privacy=_privacy(plan),
         time_out=plan.time_out,
     )
-    objective = _objective(recipe, len(plan.classes))
+    objective = objective_of(recipe, len(plan.classes))
     start: Any = None if plan.checkpoint is None else fed.resume(plan.checkpoint)
     width = fed.features()
     state: Any = start
     with new_folder(plan.out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if plan.checkpoint is None else Path(f"{plan.checkpoint}.jsonl")
-        states = _states(fed, objective, width, recipe, start)
+        states = trainer_states(fed, objective, width, recipe, start)
         for each in fed.rounds(
             states, checkpoint=plan.checkpoint, metrics=lines, progress=progress
         ):
@@ -203,7 +204,7 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
         spent = None if plan.client_epsilon is None else fed.privacy_statement()
         origin = asdict(recipe) | {"clients": len(plan.clients), "privacy": spent}
         inputs = width - 1 if plan.features is None else plan.features
-        random = _random_features(recipe, inputs)
+        random = random_features(recipe, inputs)
         model = LinearModel(state.weights, plan.classes, inputs, None, plan.scale, random, origin)
         model.save(aside / FILE)
     progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")

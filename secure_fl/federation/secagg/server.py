@@ -61,6 +61,11 @@ class ProtocolServer:
         self._confirmations: dict[str, dict[str, bytes]] = {}
         self._opened: dict[bool, dict[str, dict[str, bytes]]] = {True: {}, False: {}}
 
+    @property
+    def entries(self) -> int:
+        """Length of the masked vectors; 0 before the first has come."""
+        return 0 if self._total is None else len(self._total)
+
     def receive(self, name: str, message: bytes) -> None:
         """Takes one client's message of the current step.
 

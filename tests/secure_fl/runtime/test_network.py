@@ -24,7 +24,7 @@ from secure_fl.federation.privacy import UNIT
 from secure_fl.federation.secagg.keys import Identity
 from secure_fl.objectives import SquaredLoss
 from secure_fl.runtime import NetworkFederation, Node, Terms
-from secure_fl.runtime.node import ANSWER, REQUEST
+from secure_fl.runtime.line import ANSWER, REQUEST
 from secure_fl.trainers import fednewton
 from tests.secure_fl.federation import steps
 from tests.secure_fl.federation.conftest import make_clients
