@@ -1,23 +1,15 @@
 """`securefl train`: clients' files in, a run folder out."""
 
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from cli.data import make_read_options, read_options
 from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
-from cli.output import Output, human_bytes, output_options
+from cli.output import Output, output_options
 from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
-
-if TYPE_CHECKING:
-    from dp import Statement
-    from secure_fl.manifest import Manifest
-
-BOUND_DELTA = 0.05
-"""The bounds that are printed hold with probability 1 minus this."""
 
 
 @click.command()
@@ -57,6 +49,12 @@ BOUND_DELTA = 0.05
     help="flower: SOURCE is an app folder of `securefl flower app`, clients are other machines.",
 )
 @click.option("--superlink", help="--runtime flower: its name in Flower's config.toml.")
+@click.option(
+    "--federation",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A federation.json made elsewhere: SOURCE is one party's data (a client's file, or a"
+    " folder of them) and only its heads are trained.",
+)
 @trainer_options
 @read_options
 @output_options
@@ -91,13 +89,15 @@ def train(
     features: int | None,
     runtime: str,
     superlink: str | None,
+    federation: Path | None,
     **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
 
     One pass, no rounds. A head stays with its client: it holds the client's records. With
     --epsilon, --delta and --unit every batch is released once with that privacy and the head holds
-    the release alone.
+    the release alone. With --federation one party trains its own heads alone, the same as a joint
+    run would give it.
 
     With another --method than kahm, the clients train one linear model together, in rounds of
     sums; `securefl predict` classifies with it. Noise is then --client-epsilon's.
@@ -124,12 +124,11 @@ def train(
             **settings,
         )
         return
-    from secure_fl._files import refuse_existing
-
     given = [value is not None for value in (epsilon, delta, unit)]
     if any(given) and not all(given):
         raise click.UsageError("privacy needs all of --epsilon, --delta and --unit")
-    refuse_existing(out)
+    if federation is not None:
+        _refuse_options_of_a_federation()
     plan = None
     if epsilon is not None and delta is not None and unit is not None:
         from dp import Budget
@@ -146,59 +145,49 @@ def train(
             smoothing=smoothing,
             budget=None if budget is None else Budget(budget, delta, adjacency),
         )
-    from secure_fl.data import ClassList, read_clients
-    from secure_fl.encoders import SentenceEncoder
-    from secure_fl.manifest import make_manifest
-    from secure_fl.run import create_run
-    from secure_fl.training import train_heads
+    facts = {
+        "scale": scale,
+        "encoder": encoder,
+        "batch_size": batch_size,
+        "batching": batching,
+        "measure": measure,
+        "bits": bits,
+        "low": code_range[0],
+        "high": code_range[1],
+        "rule": rule,
+        "unit": unit or "none",
+    }
+    known = tuple(classes.split(",")) if classes else None
+    books = ledgers or source.with_name(source.name + ".ledgers")
+    from cli.heads import train_heads
 
-    known = ClassList(tuple(classes.split(","))) if classes else None
-    with output.progress() as progress:
-        clients = read_clients(
-            source,
-            reading,
-            classes=known,
-            progress=lambda i, n: progress("reading", i, n),
-        )
-        manifest = make_manifest(
-            classes=clients[0].classes,
-            clients=tuple(client.name for client in clients),
-            n_features=clients[0].n_features,
-            features=clients[0].features,
-            scale=scale,
-            encoder=encoder,
-            encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
-            batch_size=batch_size,
-            batching=batching,
-            measure=measure,
-            bits=bits,
-            low=code_range[0],
-            high=code_range[1],
-            rule=rule,
-            unit=unit or "none",
-        )
-        scaled = [(each.name, each.X * each.X.dtype.type(scale), each.y) for each in clients]
-        statements: list[tuple[str, Statement]] = []
-        if plan is None:
-            heads = train_heads(scaled, manifest, seed=seed, progress=progress)
-        else:
-            from secure_fl.private_training import train_private_heads
+    train_heads(output, source, out, reading, federation, known, facts, plan, books, seed)
 
-            books = ledgers or source.with_name(source.name + ".ledgers")
-            heads, statements = train_private_heads(scaled, manifest, plan, books, progress)
-        sizes = create_run(out, heads, manifest, statements)
-    machines = {head.client: head.bank.n_machines for head in heads}
-    counts: Counter[str] = Counter()
-    for client in clients:
-        counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
-    _show(output, out, manifest, machines, sizes, counts, statements)
+
+def _refuse_options_of_a_federation() -> None:
+    """What the federation agreed on cannot be changed by one party: refuse it."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in _AGREED:
+            raise click.UsageError(
+                f"{parameter.opts[0]} has no meaning beside --federation, whose file says it"
+            )
+
+
+_AGREED = frozenset(
+    {
+        *("classes", "scale", "encoder", "batch_size", "batching", "measure", "bits"),
+        *("code_range", "rule"),
+    }
+)
 
 
 _KAHM_ONLY = frozenset(
     {
         *("encoder", "batch_size", "batching", "measure", "bits", "code_range", "rule"),
         *("epsilon", "delta", "unit", "distance", "norm", "bounds", "grid", "mechanism"),
-        *("smoothing", "ledgers", "budget"),
+        *("smoothing", "ledgers", "budget", "federation"),
     }
 )
 
@@ -242,62 +231,3 @@ def _refuse_options_of_others(method: str) -> None:
             raise click.UsageError(
                 f"{parameter.opts[0]} has no meaning for --method {method}{instead}"
             )
-
-
-def _show(
-    output: Output,
-    out: Path,
-    manifest: "Manifest",
-    machines: dict[str, int],
-    sizes: dict[str, int],
-    counts: dict[str, int],
-    statements: "list[tuple[str, Statement]]",
-) -> None:
-    import attrs
-
-    from secure_fl.federation_bounds import class_bounds
-
-    bounds = class_bounds(counts, BOUND_DELTA)
-    data = {
-        "run": str(out),
-        "federation": manifest.fingerprint,
-        "clients": {
-            name: {"machines": machines[name], "head_bytes": sizes[name]} for name in machines
-        },
-        "bounds_delta": BOUND_DELTA,
-        "bounds": [
-            {
-                **{field: getattr(bound, field) for field in ("label", "records")},
-                # A class without records has an infinite bound, which JSON cannot hold.
-                **{
-                    field: min(getattr(bound, field), 1e308)
-                    for field in ("prediction", "hypothesis", "approximation")
-                },
-                "verdict": bound.verdict,
-            }
-            for bound in bounds
-        ],
-        "privacy": {name: statement.to_json() for name, statement in statements} or None,
-        "manifest": attrs.asdict(manifest),
-    }
-    rows = [[name, machines[name], human_bytes(sizes[name])] for name in machines]
-    output.table(data, f"{out}: {len(machines)} heads", ["client", "machines", "head"], rows)
-    if output.as_json or output.quiet:
-        return
-    total = sum(counts.values())
-    click.echo(
-        f"Error bounds for N = {total:,} records, with probability {1 - BOUND_DELTA:g}"
-        " (theorems 3, 6, 7; if labels follow from features and the rule is right on every record):"
-    )
-    for bound in bounds[:10]:
-        click.echo(
-            f"  class {bound.label}, N_c = {bound.records:,}: {bound.prediction:.3g},"
-            f" {bound.hypothesis:.3g}, {bound.approximation:.3g} ({bound.verdict})"
-        )
-    if len(bounds) > 10:
-        click.echo(f"  ... {len(bounds) - 10} more classes, --json shows them all")
-    if not statements:
-        click.echo("Privacy: no guarantee; a head holds its client's records and must stay there.")
-        return
-    click.echo(f"Privacy, statement of client {statements[0][0]} (the others' differ in sizes):")
-    click.echo(statements[0][1].text())

@@ -190,14 +190,17 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     return path
 
 
-def load_manifest(folder: Path) -> Manifest:
-    """Reads `federation.json` of a folder.
+def load_manifest(path: Path) -> Manifest:
+    """Reads a manifest.
+
+    Args:
+        path: the file, or a folder with a `federation.json`.
 
     Raises:
         InputError: absent, too large, not JSON, of another format version, with fields missing,
             unknown or out of range, or edited after it was written (the fingerprint differs).
     """
-    path = folder / FILE_NAME
+    path = path if path.is_file() else path / FILE_NAME
     content = _read(path)
     version = content.pop("format", None)
     if version != FORMAT_VERSION:

@@ -60,23 +60,23 @@ def read_client(path: str | Path, options: ReadOptions | None = None) -> Records
     raise FormatError(f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz)")
 
 
-def client_files(folder: str | Path) -> dict[str, Path]:
+def client_files(source: str | Path) -> dict[str, Path]:
     """The client files of a folder by client name, sorted; names starting with a dot are skipped.
 
     Args:
-        folder: holds one file a client and nothing else.
+        source: a folder that holds one file a client and nothing else, or one client's file.
 
     Raises:
-        ClientError: no such folder, no file in it, two files of one client, a name that cannot
-            be a client's.
+        ClientError: no such folder or file, no file in it, two files of one client, a name that
+            cannot be a client's.
         FormatError: something that is not a client file.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise ClientError(f"{folder}: no such folder; name the folder with one file a client")
+    source = Path(source)
+    if not source.exists():
+        raise ClientError(f"{source}: no such folder; name the folder with one file a client")
     files: dict[str, Path] = {}
     taken: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(source.iterdir()) if source.is_dir() else [source]:
         if path.name.startswith("."):
             continue
         if not path.is_file() or _kind(path) not in SUFFIXES:
@@ -92,12 +92,12 @@ def client_files(folder: str | Path) -> dict[str, Path]:
             )
         files[name] = path
     if not files:
-        raise ClientError(f"{folder}: no client files; put one file a client there")
+        raise ClientError(f"{source}: no client files; put one file a client there")
     return dict(sorted(files.items()))
 
 
 def read_clients(
-    folder: str | Path,
+    source: str | Path,
     options: ReadOptions | None = None,
     *,
     classes: ClassList | None = None,
@@ -106,10 +106,10 @@ def read_clients(
     manifest: str = "federation.json",
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Dataset, ...]:
-    """Reads a folder with one file a client and codes its labels.
+    """Reads a folder with one file a client, or one client's file, and codes the labels.
 
     Args:
-        folder: as `client_files`.
+        source: as `client_files`.
         options: as `read_client`.
         classes, n_features, features, manifest: as `assemble`; LIBSVM files are read with
             `n_features` unless the options say otherwise.
@@ -121,7 +121,7 @@ def read_clients(
     Raises:
         InputError: as `client_files`, `read_client` and `assemble`.
     """
-    files = client_files(folder)
+    files = client_files(source)
     options = options or ReadOptions()
     if options.n_features is None and n_features is not None:
         options = replace(options, n_features=n_features)

@@ -113,6 +113,63 @@ def test_plain_answers_are_right_on_most_digits(work):
     assert json.loads(out)["accuracy"] > 0.9
 
 
+def test_a_party_alone_gets_the_head_that_a_joint_run_gives_it(work, tmp_path):
+    options = ("--batching", "clusters", "--seed", 3, "--bits", 6)
+    securefl("train", work / "clients", "--out", tmp_path / "all", *options)
+    facts = tmp_path / "all" / "federation.json"
+    own = work / "clients" / "client-02.npz"
+    out = tmp_path / "own"
+    text, _ = securefl("train", own, "--federation", facts, "--out", out, "--seed", 3)
+    assert "Error bounds" not in text  # of the federation's records, which the party cannot count
+    assert (out / "federation.json").read_bytes() == facts.read_bytes()
+    assert [path.name for path in (out / "clients").iterdir()] == ["client-02"]
+    heads = [(tmp_path / run / "clients/client-02/head").read_bytes() for run in ("all", "own")]
+    assert heads[0] == heads[1]
+
+
+def test_a_party_alone_releases_with_noise_into_its_own_ledger(work, tmp_path):
+    promise = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
+    books = ("--ledgers", tmp_path / "ledgers")
+    securefl("train", work / "clients", "--out", tmp_path / "all", *promise, *books)
+    facts = ("--federation", tmp_path / "all" / "federation.json")
+    own, out = work / "clients" / "client-00.npz", tmp_path / "own"
+    books = ("--ledgers", tmp_path / "mine")
+    securefl("train", own, *facts, "--out", out, *promise, *books)
+    assert [path.name for path in (tmp_path / "mine").glob("*.jsonl")] == ["client-00.jsonl"]
+    assert (out / "clients" / "client-00" / "statement.json").exists()
+    line = refused("train", own, *facts, "--out", tmp_path / "clear")
+    assert "give --unit element" in line
+    assert not (tmp_path / "clear").exists()
+
+
+def test_data_that_do_not_fit_the_federation_are_refused(work, tmp_path):
+    facts = work / "run" / "federation.json"
+    with np.load(work / "clients" / "client-00.npz") as stored:
+        X, y = stored["X"], stored["y"]
+    for name, changed, part in (
+        ("west", {}, "the federation has client-00, client-01, client-02"),
+        ("client-00", {"X": X[:, 1:]}, "63 features"),
+        ("client-00", {"y": np.where(y == y[0], 77, y)}, '"77"'),
+    ):
+        path = tmp_path / f"{name}.npz"
+        np.savez(path, **{"X": X, "y": y, **changed})
+        line = refused("train", path, "--federation", facts, "--out", tmp_path / "run")
+        assert part in line
+        assert str(facts) in line or part == '"77"'
+        assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [(("--bits", 8), "--bits"), (("--method", "fedavg"), "--federation")],
+)
+def test_a_party_cannot_change_what_was_agreed(work, tmp_path, options, part):
+    facts = ("--federation", work / "run" / "federation.json", "--out", tmp_path / "run")
+    _, err = securefl("train", work / "clients", *facts, *options, check=2)
+    assert f"{part} has no meaning" in err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_bare_array_of_queries_is_read(work, tmp_path):
     with np.load(work / "digits" / "test.npz") as stored:
         np.save(tmp_path / "q.npy", stored["X"][:3])

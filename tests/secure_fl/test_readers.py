@@ -208,6 +208,12 @@ def test_an_absent_or_empty_folder_is_refused(folder):
     )
 
 
+def test_one_clients_file_is_a_source_too(folder):
+    npz(folder, "a", [[1], [2]], [0, 1])
+    npz(folder, "b", [[1], [2]], [0, 1])
+    assert client_files(folder / "a.npz") == {"a": folder / "a.npz"}
+
+
 def test_a_client_file_name_that_cannot_be_a_name_is_refused(folder):
     npz(folder, "client one", [[1], [2]], [0, 1])
     assert "'client one' cannot be a client's name" in refusal(ClientError, client_files, folder)
