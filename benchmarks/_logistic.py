@@ -3,7 +3,9 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
+from scipy.special import expit
 
 from benchmarks._harness import shared_data
 from secure_fl.data.libsvm import read_libsvm
@@ -46,15 +48,37 @@ def cut(rows: Any, targets: Any, n: int, m: int) -> list[Client]:
 def synthetic(alpha: float, beta: float, rng: np.random.Generator) -> tuple[list[Client], int]:
     """Synthetic(alpha, beta) of B.14: 30 clients of 200 rows, 100 features.
 
-    Client i has a model with mean u_i ~ N(0, alpha), features with mean v_i ~ N(B_i, 1),
-    B_i ~ N(0, beta), and variances j^-1.2 in feature j.
+    Client i has a model w_i and an offset c_i of mean u_i ~ N(0, alpha), and features of mean
+    v_i ~ N(B_i, 1), B_i ~ N(0, beta); feature j has variance j^-1.2. A label is -1 with probability
+    sigma(w_i a + c_i).
     """
-    n, m, d = 30, 200, 100
     clients = []
-    for i in range(n):
-        model = rng.normal(rng.normal(0, alpha**0.5), 1.0, d)
-        offset = rng.normal(rng.normal(0, beta**0.5), 1.0, d)
-        A = offset + rng.standard_normal((m, d)) * np.arange(1, d + 1) ** -0.6
-        p = 1 / (1 + np.exp(-np.clip(A @ model + rng.normal(0, alpha**0.5), -700, 700)))
-        clients.append(Client(f"client {i}", csr_array(A), np.where(rng.random(m) < p, 1.0, -1.0)))
-    return clients, d
+    for i in range(NODES):
+        u = rng.normal(0, alpha**0.5)
+        model, offset = rng.normal(u, 1.0, FEATURES), rng.normal(u, 1.0)
+        centre = rng.normal(rng.normal(0, beta**0.5), 1.0, FEATURES)
+        clients.append(_node(i, model, offset, centre, rng))
+    return clients, FEATURES
+
+
+def iid(beta: float, rng: np.random.Generator) -> tuple[list[Client], int]:
+    """The IID data of B.14: one model for all, and features of mean B_i ~ N(0, beta)."""
+    model, offset = rng.normal(0, 1.0, FEATURES), rng.normal(0, 1.0)
+    clients = [
+        _node(i, model, offset, np.full(FEATURES, rng.normal(0, beta**0.5)), rng)
+        for i in range(NODES)
+    ]
+    return clients, FEATURES
+
+
+NODES, ROWS, FEATURES = 30, 200, 100
+"""Of the synthetic data (B.14)."""
+
+
+def _node(
+    i: int, model: NDArray[Any], offset: float, centre: NDArray[Any], rng: np.random.Generator
+) -> Client:
+    deviation = np.arange(1, FEATURES + 1) ** -0.6
+    A = centre + rng.standard_normal((ROWS, FEATURES)) * deviation
+    p = expit(A @ model + offset)
+    return Client(f"client {i}", csr_array(A), np.where(rng.random(ROWS) < p, -1.0, 1.0))

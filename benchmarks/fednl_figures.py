@@ -1,20 +1,21 @@
 """Do the claims of FedNL's Figure 1 hold: gap against bits a node, local, global, compressors?
 
-Draws one picture a data set and penalty (three panels) into the folder given by
-SECUREFL_FIGURES, or the working directory, and says in one line a panel whether the paper's claim
-held. Bits are those of the paper: what a client sends, the initial Hessian included.
+Draws a picture for each penalty and one of the synthetic data (a row a data set, three panels) into
+the folder given by SECUREFL_FIGURES, or the working directory, and says in one line a panel whether
+the paper's claim held. Bits are those of the paper: what a client sends, the initial Hessian
+included.
 """
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks._harness import Run, Table, benchmark
-from benchmarks._logistic import clients_of, synthetic
+from benchmarks._logistic import clients_of, iid, synthetic
 from secure_fl.federation import Client, Federation
 from secure_fl.fednl import (
     LogisticRidge,
@@ -23,18 +24,21 @@ from secure_fl.fednl import (
     TopK,
     adiana,
     diana,
+    dingo,
     fednl,
     fednl_cr,
     fednl_ls,
     gradient_descent,
     gradient_descent_ls,
     mean_value,
+    newton_learn,
     newton_zero,
     optimum,
     shifted_local_gd,
     smoothness,
 )
 
+FIRST_ORDER = ("GD", "GD-LS", "DIANA", "ADIANA", "S-Local-GD")
 LOCAL, GLOBAL, COMPRESSORS = "local", "global", "compressors"
 GOAL = 1e-9
 """The gap at which methods are compared in words."""
@@ -46,14 +50,21 @@ NEAR = 0.03
 
 @dataclass
 class Curve:
-    """One method's run: bits a node and gap, one entry a state."""
+    """One method's run, one entry a state.
 
-    bits: list[float]
-    gaps: list[float]
+    Attributes:
+        bits: sent by a node so far.
+        both: the same and what a node received, in numbers of 64 bits.
+        gaps: f(x) - f(x*).
+    """
 
-    def bits_to(self, goal: float) -> float:
+    bits: list[float] = field(default_factory=list)
+    both: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+
+    def bits_to(self, goal: float, *, both: bool = False) -> float:
         """Bits at which the gap first reached a goal; infinite where it never did."""
-        for bits, gap in zip(self.bits, self.gaps, strict=True):
+        for bits, gap in zip(self.both if both else self.bits, self.gaps, strict=True):
             if gap <= goal:
                 return bits
         return float("inf")
@@ -61,13 +72,14 @@ class Curve:
 
 @dataclass
 class Problem:
-    """A data set with its reference optimum."""
+    """A data set with its reference optimum, and the option of FedNL that the paper takes on it."""
 
     clients: list[Client]
     d: int
     objective: LogisticRidge
     best: Any
     value: float
+    option: int
 
     def federation(self) -> Federation:
         """The clients with nothing kept from another run but their prepared records."""
@@ -75,22 +87,30 @@ class Problem:
             [Client(c.name, c.features, c.targets, cache=c.cache) for c in self.clients]
         )
 
-    def run(self, fed: Federation, states: Iterator[Any], budget: float = np.inf) -> Curve:
-        """Follows a trainer until its gap is at the rounding, or it has sent more than a budget."""
-        curve = Curve([], [])
-        for state in fed.rounds(states):
-            gap = mean_value(fed, self.objective, state.weights) - self.value
+    def run(self, trainer: Any, *arguments: Any, ours: Curve | None, **options: Any) -> Curve:
+        """Follows a trainer until its gap is at the rounding, or it can no longer need fewer bits.
+
+        DINGO is compared with ours in both directions, the others in what a node sends.
+        """
+        both = trainer is dingo
+        budget = np.inf if ours is None else OVER * ours.bits_to(GOAL, both=both)
+        fed, judge, curve = self.federation(), self.federation(), Curve()
+        for state in fed.rounds(trainer(fed, self.objective, *arguments, d=self.d, **options)):
+            gap = mean_value(judge, self.objective, state.weights) - self.value
+            down = 64.0 * fed.meter.total().floats_down / len(fed)
             curve.bits.append(state.bits)
+            curve.both.append(state.bits + down)
             curve.gaps.append(max(gap, 1e-16))
-            if gap <= 1e-13 or not np.isfinite(gap) or state.bits > budget:
+            used = curve.both[-1] if both else curve.bits[-1]
+            if gap <= 1e-13 or not np.isfinite(gap) or used > budget:
                 break
         return curve
 
 
-def _problem(clients: list[Client], d: int, penalty: float) -> Problem:
+def _problem(clients: list[Client], d: int, penalty: float, option: int) -> Problem:
     objective = LogisticRidge(penalty)
     best, value = optimum(Federation(clients), objective, d=d)
-    return Problem(clients, d, objective, best, value)
+    return Problem(clients, d, objective, best, value, option)
 
 
 def _panels(p: Problem, rounds: int, first: int) -> dict[str, dict[str, Curve]]:
@@ -103,85 +123,107 @@ def _panels(p: Problem, rounds: int, first: int) -> dict[str, dict[str, Curve]]:
         "ADIANA": adiana,
         "S-Local-GD": shifted_local_gd,
     }
+    followed = {*peers.values(), gradient_descent_ls, dingo}
     panels: dict[str, dict[str, Curve]] = {LOCAL: {}, GLOBAL: {}, COMPRESSORS: {}}
 
     def add(panel: str, name: str, trainer: Any, *arguments: Any, **options: Any) -> None:
-        fed, ours = p.federation(), panels[panel].get("FedNL", panels[panel].get("FedNL-LS"))
-        states = trainer(fed, p.objective, *arguments, d=p.d, **options)
-        # A peer is followed for as long as it could still be the one with fewer bits.
-        spend = OVER * ours.bits_to(GOAL) if arguments and ours else np.inf
-        panels[panel][name] = p.run(fed, states, spend)
+        ours = panels[panel].get("FedNL", panels[panel].get("FedNL-LS"))
+        ours = ours if trainer in followed else None
+        panels[panel][name] = p.run(trainer, *arguments, ours=ours, **options)
 
     rank = RankR(1)
-    add(LOCAL, "FedNL", fednl, rounds=rounds, compressor=rank, x0=near)
+    option = {"rounds": rounds, "option": p.option, "x0": near}
+    add(LOCAL, "FedNL", fednl, compressor=rank, **option)
     add(LOCAL, "N0", newton_zero, rounds=rounds, x0=near)
     add(GLOBAL, "FedNL-LS", fednl_ls, rounds=rounds, compressor=rank, x0=far)
     add(GLOBAL, "N0-LS", newton_zero, rounds=rounds, line_search=True, x0=far)
     add(GLOBAL, "FedNL-CR", fednl_cr, rounds=rounds, compressor=rank, x0=far)
+    add(LOCAL, "DINGO", dingo, rounds=rounds, x0=near)
+    add(GLOBAL, "DINGO", dingo, rounds=rounds, x0=far)
     add(GLOBAL, "GD-LS", gradient_descent_ls, constants, rounds=first, x0=far)
     for name, trainer in peers.items():
         add(LOCAL, name, trainer, constants, rounds=first, x0=near)
         add(GLOBAL, name, trainer, constants, rounds=first, x0=far)
     for name, compressor in {"Rank-1": rank, "Top-d": TopK(p.d), "PowerSGD-1": PowerSGD(1)}.items():
-        add(COMPRESSORS, name, fednl, rounds=rounds, compressor=compressor, rate="one", x0=near)
+        add(COMPRESSORS, name, fednl, compressor=compressor, rate="one", **option)
+    add(COMPRESSORS, "NL1, K = 1", newton_learn, rounds=rounds, x0=near)
     return panels
 
 
-def _verdict(panel: str, curves: dict[str, Curve]) -> str:
-    """The paper's claim about a panel, and whether it held at the goal."""
-    bits = {name: curve.bits_to(GOAL) for name, curve in curves.items()}
-    claims = {
-        LOCAL: ("FedNL needs fewer bits than all first-order methods", "FedNL", ("N0", "FedNL")),
-        GLOBAL: (
-            "FedNL-LS needs fewer bits than all first-order methods",
-            "FedNL-LS",
-            ("N0-LS", "FedNL-LS", "FedNL-CR"),
-        ),
-        COMPRESSORS: ("Rank-1 needs the fewest bits of the compressors", "Rank-1", ("Rank-1",)),
-    }
-    claim, ours, aside = claims[panel]
-    others = {name: value for name, value in bits.items() if name not in aside}
-    best = min(others, key=lambda name: others[name])
+def _verdicts(panel: str, curves: dict[str, Curve]) -> Iterator[str]:
+    """The paper's claims about a panel, and whether they held at the goal."""
+    if panel == COMPRESSORS:
+        others = [name for name in curves if name != "Rank-1"]
+        yield _verdict(
+            "Rank-1 needs fewer bits than Top-K, PowerSGD and NL1", "Rank-1", others, curves
+        )
+        return
+    ours = "FedNL" if panel == LOCAL else "FedNL-LS"
+    others = [name for name in curves if name in FIRST_ORDER]
+    yield _verdict(f"{ours} needs fewer bits than first-order methods", ours, others, curves)
+    claim = f"{ours} needs fewer bits than DINGO in both directions"
+    yield _verdict(claim, ours, ["DINGO"], curves, both=True)
+
+
+def _verdict(
+    claim: str, ours: str, others: list[str], curves: dict[str, Curve], *, both: bool = False
+) -> str:
+    bits = {name: curves[name].bits_to(GOAL, both=both) for name in (ours, *others)}
+    best = min(others, key=lambda name: bits[name])
     if not np.isfinite(bits[ours]):
         return f"{claim}: NOT shown, {ours} ended at a gap of {curves[ours].gaps[-1]:.1e}"
-    short = [n for n in others if others[n] == np.inf and curves[n].bits[-1] < bits[ours]]
+    used = {name: (curves[name].both if both else curves[name].bits)[-1] for name in others}
+    short = [n for n in others if bits[n] == np.inf and used[n] < bits[ours]]
     if short:
         return f"{claim}: undecided, {', '.join(short)} ran out of rounds"
-    held = "held" if bits[ours] < others[best] else "did NOT hold"
-    rest = "none got there" if not np.isfinite(others[best]) else f"{best} {others[best]:.3g}"
+    held = "held" if bits[ours] < bits[best] else "did NOT hold"
+    rest = "none got there" if not np.isfinite(bits[best]) else f"{best} {bits[best]:.3g}"
     return f"{claim}: {held} ({ours} {bits[ours]:.3g} bits to {GOAL:g}; {rest})"
 
 
-def _draw(path: Path, title: str, panels: dict[str, dict[str, Curve]]) -> None:
+def _draw(path: Path, rows: dict[str, dict[str, dict[str, Curve]]]) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "fednl"
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(panels), figsize=(15, 4.5), sharey=True)
-    for axis, (panel, curves) in zip(axes, panels.items(), strict=True):
-        for name, curve in curves.items():
-            axis.semilogy(curve.bits, curve.gaps, label=name)
-        axis.set(title=f"{title}, {panel}", xlabel="bits sent by a node")
-        longest = max(c.bits_to(GOAL) for n, c in curves.items() if n.startswith(("Fed", "Rank")))
-        axis.set_xlim(0, 4 * longest if np.isfinite(longest) else None)
-        axis.set_ylim(1e-13, 10)
-        axis.legend(fontsize=8)
-    axes[0].set_ylabel("f(x) - f(x*)")
+    figure, grid = plt.subplots(
+        len(rows), 3, figsize=(15, 4 * len(rows)), sharey=True, squeeze=False
+    )
+    for axes, (title, panels) in zip(grid, rows.items(), strict=True):
+        for axis, (panel, curves) in zip(axes, panels.items(), strict=True):
+            for name, curve in curves.items():
+                every = max(1, len(curve.bits) // POINTS)
+                axis.semilogy(curve.bits[::every], curve.gaps[::every], label=name)
+            axis.set(title=f"{title}, {panel}", xlabel="bits sent by a node")
+            ours = [c.bits_to(GOAL) for n, c in curves.items() if n.startswith(("Fed", "Rank"))]
+            longest = max((bits for bits in ours if np.isfinite(bits)), default=None)
+            axis.set_xlim(0, None if longest is None else 3 * longest)
+            axis.set_ylim(1e-13, 10)
+            axis.legend(fontsize=8)
+        axes[0].set_ylabel("f(x) - f(x*)")
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
 
-def _settings(run: Run) -> Iterator[tuple[str, list[Client], int, float]]:
-    names = ("a1a",) if run.quick else ("a1a", "a9a", "phishing", "w8a")
-    for name in names:
-        for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
-            yield (name, *clients_of(name, intercept=False), penalty)
+POINTS = 100
+"""Of a curve in the picture."""
+
+
+def _settings(run: Run) -> Iterator[tuple[str, str, list[Client], int, float, int]]:
+    """Picture, title, clients, features, penalty and FedNL's option of each row."""
+    for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
+        for name in ("a1a",) if run.quick else ("a1a", "a9a", "phishing", "w8a"):
+            clients, d = clients_of(name, intercept=False)
+            yield f"fednl_{penalty:g}.svg", f"{name}, lambda {penalty:g}", clients, d, penalty, 1
     (seed,) = run.seeds(0)
-    for level in () if run.quick else (0.0, 0.5, 1.0):
+    for level in () if run.quick else (None, 0.0, 0.5, 1.0):
         rng = np.random.default_rng(seed)
-        yield (f"synthetic({level:g}, {level:g})", *synthetic(level, level, rng), 1e-3)
+        made = iid(0.0, rng) if level is None else synthetic(level, level, rng)
+        title = "IID" if level is None else f"Synthetic({level:g}, {level:g})"
+        yield "fednl_synthetic.svg", title, *made, 1e-3, 2
 
 
 @benchmark("do the claims of FedNL's Figure 1 hold: gap against bits a node?")
@@ -190,21 +232,26 @@ def main(run: Run) -> None:
     folder = Path(os.environ.get("SECUREFL_FIGURES", "."))
     rounds, first = (60, 2000) if run.quick else (400, 10_000)
     run.parameter(rounds=rounds, first_order_rounds=first, goal=GOAL, near=NEAR)
-    columns = ["data", "penalty", "panel", "method", "rounds", "bits to 1e-9", "last gap"]
+    columns = ["data", "panel", "method", "rounds", "bits to 1e-9", "last gap"]
     table: Table = run.table("gap against bits", columns)
-    for name, clients, d, penalty in _settings(run):
-        run.progress(f"{name}, penalty {penalty:g}")
-        panels = _panels(_problem(clients, d, penalty), rounds, first)
+    pictures: dict[str, dict[str, dict[str, dict[str, Curve]]]] = {}
+    for picture, title, clients, d, penalty, option in _settings(run):
+        run.progress(title)
+        panels = _panels(_problem(clients, d, penalty, option), rounds, first)
+        pictures.setdefault(picture, {})[title] = panels
         for panel, curves in panels.items():
             for method, curve in curves.items():
                 bits = curve.bits_to(GOAL)
                 shown = bits if np.isfinite(bits) else None
-                table.add(name, penalty, panel, method, len(curve.gaps) - 1, shown, curve.gaps[-1])
-            run.note(f"{name}, lambda {penalty:g}, {panel}: {_verdict(panel, curves)}")
-        text = f"{name}, lambda {penalty:g}"
-        safe = "".join(c if c.isalnum() else "_" for c in text)
-        _draw(folder / f"fednl_{safe}.svg", text, panels)
+                table.add(title, panel, method, len(curve.gaps) - 1, shown, curve.gaps[-1])
+            for verdict in _verdicts(panel, curves):
+                run.note(f"{title}, {panel}: {verdict}")
+    for picture, rows in pictures.items():
+        _draw(folder / picture, rows)
     run.note("bits: 64 a float, 32 an index, the initial Hessian where it is sent")
+    run.note(
+        "both directions, as the paper compares with DINGO: and 64 a float that a node received"
+    )
 
 
 if __name__ == "__main__":

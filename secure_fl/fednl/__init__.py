@@ -1,6 +1,7 @@
 """FedNL: Newton-type federated learning from compressed differences of Hessians."""
 
 from secure_fl.fednl.compressors import Class, Compressor, Identity, Scaled, learning_rate
+from secure_fl.fednl.dingo import DingoState, dingo
 from secure_fl.fednl.fednl import fednl
 from secure_fl.fednl.fednl_bc import BidirectionalState, fednl_bc
 from secure_fl.fednl.fednl_cr import fednl_cr, hessian_lipschitz
@@ -19,6 +20,7 @@ from secure_fl.fednl.first_order import (
 from secure_fl.fednl.learning import mean_curve, mean_slope, mean_value
 from secure_fl.fednl.low_rank import PowerSGD, RankR
 from secure_fl.fednl.newton import newton, newton_star, newton_zero, optimum
+from secure_fl.fednl.newton_learn import newton_learn
 from secure_fl.fednl.problem import LogisticRidge
 from secure_fl.fednl.quantisers import Dithering, Natural
 from secure_fl.fednl.sparsifiers import RandK, SharedRandK, TopK
@@ -28,6 +30,7 @@ __all__ = [
     "BidirectionalState",
     "Class",
     "Compressor",
+    "DingoState",
     "Dithering",
     "FirstOrderState",
     "Identity",
@@ -44,6 +47,7 @@ __all__ = [
     "TopK",
     "adiana",
     "diana",
+    "dingo",
     "fednl",
     "fednl_bc",
     "fednl_cr",
@@ -57,6 +61,7 @@ __all__ = [
     "mean_slope",
     "mean_value",
     "newton",
+    "newton_learn",
     "newton_star",
     "newton_zero",
     "optimum",

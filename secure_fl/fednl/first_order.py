@@ -177,12 +177,15 @@ def diana(
 ) -> Iterator[FirstOrderState]:
     """DIANA (Mishchenko et al. 2019): compressed differences of gradients.
 
-    alpha = 1/(omega + 1) and step size 1/((1 + 6 omega/n) L_max), the constants of Gorbunov et al.
-    2020a. Dithering with sqrt(d) levels by default.
+    alpha = 1/(omega + 1) and step size min(alpha/(2 mu), 2/((L + mu)(1 + 6 omega/n))), its theorem
+    for strongly convex functions, with L the largest of the clients'. Dithering with sqrt(d) levels
+    by default.
     """
     compressor, omega = _unbiased(compressor, d)
-    alpha, n = 1 / (omega + 1), len(fed)
-    gamma = 1 / ((1 + 6 * omega / n) * constants.largest)
+    alpha, n, mu = 1 / (omega + 1), len(fed), objective.penalty
+    gamma = 2 / ((constants.largest + mu) * (1 + 6 * omega / n))
+    if mu > 0:
+        gamma = min(gamma, alpha / (2 * mu))
     state = _first(d, x0)
     yield state
     while state.round < rounds:
@@ -278,7 +281,7 @@ def shifted_local_gd(
 
     An exchange follows after a number of local steps that is geometric with p (1/n by default);
     then the anchor of the shifts moves with probability q = p, which costs a gradient more. Step
-    size p/(6 L_max).
+    size p/(6 L_max): p/L is the order of its theorem, the constant 1/6 is ours.
     """
     p = 1 / len(fed) if p is None else p
     if not 0 < p <= 1:

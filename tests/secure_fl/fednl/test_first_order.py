@@ -4,6 +4,7 @@ import pytest
 from secure_fl.federation import Federation, PrivacyError, SecureAggregation
 from secure_fl.fednl import (
     LogisticRidge,
+    RandK,
     RankR,
     TopK,
     adiana,
@@ -68,3 +69,29 @@ def test_diana_refuses_compressors_that_are_biased_or_for_matrices(compressor: o
     constants = smoothness(fed, OBJECTIVE, d=D)
     with pytest.raises((ValueError, NotImplementedError)):
         next(diana(fed, OBJECTIVE, constants, d=D, rounds=1, compressor=compressor))  # type: ignore[arg-type]
+
+
+def test_diana_takes_the_step_of_its_theorem() -> None:
+    """Mishchenko et al. 2019: min(alpha/(2 mu), 2/((L + mu)(1 + 6 omega/n)))."""
+    fed = Federation(random_clients(4, 30, D))
+    constants = smoothness(fed, OBJECTIVE, d=D)
+    compressor = RandK(2)  # omega = 3
+    first, second = diana(fed, OBJECTIVE, constants, d=D, rounds=1, compressor=compressor)
+    alpha, mu = 1 / 4, OBJECTIVE.penalty
+    gamma = min(alpha / (2 * mu), 2 / ((constants.largest + mu) * (1 + 6 * 3 / 4)))
+    # From shifts of 0 the server's shift becomes alpha times the mean of what was sent.
+    assert np.allclose(first.weights - second.weights, gamma * second.shift / alpha)
+
+
+def test_adiana_takes_the_steps_of_its_theorem() -> None:
+    """Li et al. 2020, theorem 5, worked by hand for omega = 3, n = 4."""
+    fed = Federation(random_clients(4, 30, D))
+    constants = smoothness(fed, OBJECTIVE, d=D)
+    _, second = adiana(fed, OBJECTIVE, constants, d=D, rounds=1, compressor=RandK(2))
+    p = max(1.0, (4 / (32 * 3)) ** 0.5 - 1) / (2 * 4)
+    eta = min(1 / (2 * constants.largest), 4 / (64 * 3 * (2 * p * 4 + 1) ** 2 * constants.largest))
+    theta = min(0.25, (eta * OBJECTIVE.penalty / p) ** 0.5)
+    gamma = eta / (2 * (theta + eta * OBJECTIVE.penalty))
+    # From x^0 = 0 every point is 0, so that z^1 = gamma/eta (y^1 - x^0).
+    assert np.allclose(second.fast, gamma / eta * second.weights)
+    assert np.linalg.norm(second.weights) > 0
