@@ -39,10 +39,9 @@ def encode(value: Value, *, kind: str = KIND) -> bytes:
     Raises:
         FederationError: it holds something else, or a header above the envelope's cap.
     """
-    from safetensors.numpy import save
-
     header, arrays = _take_apart(value)
-    payload = save({str(i): a for i, a in enumerate(arrays)})
+    head, order = _frame(_kinds(arrays))
+    payload = b"".join([head, *(arrays[i].reshape(-1).view(np.uint8).data for i in order)])
     return envelope.pack(kind, header, payload)
 
 
@@ -54,12 +53,10 @@ def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
         fhe.errors.FormatError: no whole envelope of that kind.
     """
     from safetensors import SafetensorError
-    from safetensors.numpy import load
 
     message = envelope.unpack(data, kind, source=source)
     try:
-        found = load(message.payload)
-        arrays = [found[str(i)] for i in range(len(found))]
+        arrays = _read_arrays(message.payload)
         return _put_together(message.header["value"], arrays, 0)
     except (SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, FederationError):
@@ -74,7 +71,8 @@ def measure(value: Value) -> tuple[int, int]:
     """
     header, arrays = _take_apart(value)
     text = json.dumps({"kind": KIND, **header}, allow_nan=False, sort_keys=True)
-    n_bytes = len(text.encode()) + _arrays_size(tuple((a.dtype.str, a.shape) for a in arrays))
+    head, _ = _frame(_kinds(arrays))
+    n_bytes = len(text.encode()) + len(head) + sum(a.nbytes for a in arrays) + _FRAMING
     return n_bytes, sum(a.size for a in arrays if a.dtype.kind == "f")
 
 
@@ -102,12 +100,63 @@ def _blank(structure: Structure, counts: Iterator[int]) -> Value:
     return tuple(children) if structure.kind == "tuple" else children
 
 
+_Kinds: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _kinds(arrays: Sequence[Array]) -> _Kinds:
+    return tuple((a.dtype.str, a.shape) for a in arrays)
+
+
 @lru_cache(maxsize=1024)
-def _arrays_size(arrays: tuple[tuple[str, tuple[int, ...]], ...]) -> int:
+def _frame(kinds: _Kinds) -> tuple[bytes, tuple[int, ...]]:
+    """What safetensors writes before the bytes of such arrays, and the order in which they follow.
+
+    Most messages are small and alike: the library is asked once for each kind of them.
+    """
     from safetensors.numpy import save
 
-    blank = {str(i): np.empty(shape, dtype) for i, (dtype, shape) in enumerate(arrays)}
-    return len(save(blank)) + _FRAMING
+    blank = {str(i): np.empty(shape, dtype) for i, (dtype, shape) in enumerate(kinds)}
+    whole = save(blank)
+    start = 8 + int.from_bytes(whole[:8], "little")
+    places = json.loads(whole[8:start])
+    order = sorted(range(len(kinds)), key=lambda i: places[str(i)]["data_offsets"])
+    return whole[:start], tuple(order)
+
+
+_ALIKE = 2**20
+"""Payloads up to this size are read by the layout of an earlier one with the same header."""
+
+
+def _read_arrays(payload: bytes) -> list[Array]:
+    """The arrays by number, read-only; raises as safetensors does, or ValueError."""
+    from safetensors.numpy import load
+
+    if len(payload) > _ALIKE:
+        found = load(payload)
+        return [found[str(i)] for i in range(len(found))]
+    start = 8 + int.from_bytes(payload[:8], "little")
+    if start > len(payload):
+        raise ValueError("the header is longer than the payload")
+    layout = _layout(payload[:start], len(payload) - start)
+    return [
+        np.frombuffer(payload, dtype, math.prod(shape), start + offset).reshape(shape)
+        if math.prod(shape)
+        else np.empty(shape, dtype)
+        for dtype, shape, offset in layout
+    ]
+
+
+@lru_cache(maxsize=256)
+def _layout(head: bytes, size: int) -> tuple[tuple["np.dtype[Any]", tuple[int, ...], int], ...]:
+    """Type, shape and offset of each array; checked by safetensors, which looks at no value."""
+    from safetensors.numpy import load
+
+    found = load(head + bytes(size))
+    places = json.loads(head[8:])
+    return tuple(
+        (found[str(i)].dtype, found[str(i)].shape, places[str(i)]["data_offsets"][0])
+        for i in range(len(found))
+    )
 
 
 _FRAMING = len(envelope.pack(KIND, {})) - len(json.dumps({"kind": KIND}))
@@ -133,7 +182,8 @@ def _describe(value: Value, arrays: list[Array], depth: int) -> Any:
     if isinstance(value, dict):
         return _describe_dict(value, arrays, depth)
     if isinstance(value, tuple | list):
-        items = [_describe(each, arrays, depth + 1) for each in value]
+        # Long lists in messages are lists of names.
+        items = [v if type(v) is str else _describe(v, arrays, depth + 1) for v in value]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     name = record_name(type(value))
     fields = {
@@ -167,7 +217,7 @@ def _put_together(described: Any, arrays: Sequence[Array], depth: int) -> Value:
         return described
 
     def inner(each: Any) -> Value:
-        return _put_together(each, arrays, depth + 1)
+        return each if type(each) is str else _put_together(each, arrays, depth + 1)
 
     match described:
         case {"array": int(i)} if i >= 0:

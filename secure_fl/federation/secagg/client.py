@@ -161,7 +161,7 @@ class ProtocolClient:
         if near < self._p.share_threshold:
             raise self._too_few(near, "surviving neighbours")
         self._survivors = survivors
-        said = self._confirmed()
+        said = self._context, names_digest(survivors)
         rows = [authenticate(self._pairs[other].confirm_out, *said) for other in self._near]
         fields = {"confirmations": m.blobs(rows, CONFIRMATION)}
         return self._leave(4, m.pack(m.CONFIRM, self._context, fields))
@@ -181,8 +181,9 @@ class ProtocolClient:
         rows = found.byte_rows("confirmations", len(others), CONFIRMATION)
         if not set(others) <= set(self._near) & set(self._survivors):
             raise ProtocolError(f"{self._server}: a confirmation of who is no surviving neighbour")
+        said = self._context, names_digest(self._survivors)
         for other, row in zip(others, rows, strict=True):
-            expected = authenticate(self._pairs[other].confirm_in, *self._confirmed())
+            expected = authenticate(self._pairs[other].confirm_in, *said)
             if not hmac.compare_digest(row, expected):
                 raise ProtocolError(f'client "{other}": confirmed another list of survivors')
         if len(others) + 1 < self._p.share_threshold:
@@ -236,9 +237,6 @@ class ProtocolClient:
             f'client "{self.name}": {found} {what} are left in round {self._p.round}, the'
             f" threshold is {needed}; it reveals nothing"
         )
-
-    def _confirmed(self) -> tuple[bytes, bytes]:
-        return self._context, names_digest(self._survivors)
 
     def _sealed_shares(self, near: tuple[str, ...]) -> bytes:
         t, n = self._p.share_threshold, len(self._holders)

@@ -33,5 +33,8 @@ def add_masks(vector: Words, plus: Sequence[bytes], minus: Sequence[bytes]) -> N
             combine(part, words[: len(part)], out=part)
 
 
+_FROM_ZERO = modes.CTR(bytes(16))
+
+
 def _stream(key: bytes) -> Any:
-    return Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+    return Cipher(algorithms.AES256(key), _FROM_ZERO).encryptor()

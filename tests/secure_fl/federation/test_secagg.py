@@ -202,6 +202,40 @@ def test_opening_agrees_with_pycryptodome_even_on_wrong_shares(
     assert shares.combine(given_shares, threshold) == oracle
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.binary(min_size=16, max_size=16), st.integers(2, 8), st.integers(0, 600))
+def test_what_either_deals_the_other_opens(
+    data: st.DataObject, secret: bytes, threshold: int, more: int
+):
+    """PyCryptodome's field, polynomials and shares; numbers of more than 8 bits among them."""
+    from Crypto.Protocol.SecretSharing import Shamir
+
+    holders = threshold + more
+    numbers = data.draw(
+        st.lists(st.integers(1, holders), min_size=threshold, max_size=threshold, unique=True)
+    )
+    ours = shares.split(secret, threshold, holders)
+    assert Shamir.combine([(i, ours[i - 1]) for i in numbers], ssss=False) == secret
+    theirs = dict(Shamir.split(threshold, holders, secret, ssss=False))
+    assert shares.combine({i: theirs[i] for i in numbers}, threshold) == secret
+
+
+def test_one_share_less_than_the_threshold_is_uniform_whatever_the_secret():
+    """Each bit of what two holders of a secret of zeros know is 1 half of the time."""
+    dealt = [b"".join(shares.split(bytes(16), 3, 5)[1:3]) for _ in range(2000)]
+    ones = np.unpackbits(np.frombuffer(b"".join(dealt), np.uint8)).reshape(2000, 256)
+    assert np.abs(ones.mean(axis=0) - 0.5).max() < 5 * 0.5 / np.sqrt(2000)
+    # Both holders together too: no bit of one follows from a bit of the other.
+    products = (2.0 * ones[:, :128] - 1).T @ (2.0 * ones[:, 128:] - 1) / 2000
+    assert np.abs(products).max() < 6 / np.sqrt(2000)
+
+
+@pytest.mark.parametrize("holders", [0, 2**16])
+def test_a_number_of_holders_beyond_the_lanes_is_refused(holders: int):
+    with pytest.raises(ProtocolError, match=f"{holders} holders"):
+        shares.split(bytes(16), 1, holders)
+
+
 def test_many_holders():
     secret = bytes(range(16))
     dealt = shares.split(secret, 150, 200)

@@ -54,6 +54,45 @@ def test_decoding_gives_back_the_value_and_the_size_is_known_before(value: Any):
     assert wire.measure(value)[0] == len(data)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.lists(ARRAYS, max_size=4))
+def test_arrays_are_written_and_read_as_the_library_does(arrays: list[Any]):
+    from safetensors.numpy import load, save
+
+    data = wire.encode(arrays)
+    payload = envelope.unpack(data, wire.KIND).payload
+    assert payload == save({str(i): each for i, each in enumerate(arrays)})
+    found = load(payload)
+    assert all(same(a, found[str(i)]) for i, a in enumerate(wire.decode(data)))
+
+
+def test_large_arrays_are_read_as_small_ones_are():
+    for size in (2**17 - 64, 2**17 + 64):  # of 8 bytes: on either side of what is read by layout
+        value = np.arange(size, dtype=np.int64)
+        assert np.array_equal(wire.decode(wire.encode({"a": value, "b": value[:3]}))["a"], value)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda p: p[:-1],
+        lambda p: p + b"\0",
+        lambda p: (2**63).to_bytes(8, "little") + p[8:],
+        lambda p: p[:4],
+        lambda p: p.replace(b"[0,24]", b"[0,16]"),
+        lambda p: p.replace(b"F64", b"F99"),
+        lambda p: p.replace(b'"0"', b'"1"'),
+    ],
+)
+def test_a_payload_that_is_none_is_refused_though_its_header_was_seen(spoil: Any):
+    whole = wire.encode(np.zeros(3))
+    assert wire.decode(whole).shape == (3,)
+    message = envelope.unpack(whole, wire.KIND)
+    data = envelope.pack(wire.KIND, dict(message.header), spoil(message.payload))
+    with pytest.raises(FederationError, match="does not describe its payload"):
+        wire.decode(data)
+
+
 def test_numpy_numbers_and_sparse_arrays_come_back():
     value = {"n": np.float32(0.1), "s": SparseArray(np.array([2, 0]), np.array([1.0, -1.0]), 3)}
     found = wire.decode(wire.encode(value))
