@@ -14,6 +14,7 @@ from secure_fl.networks.models import (
 )
 from secure_fl.networks.monitor import Monitor, Thresholds
 from secure_fl.networks.regularizers import Regularization, squared_mmd, trace_norm
+from secure_fl.networks.selection import coordinate_search, cross_validated, folds
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
 from secure_fl.networks.trainers.fedavgr import fedavgr
 from secure_fl.networks.trainers.fedrco import (
@@ -23,8 +24,10 @@ from secure_fl.networks.trainers.fedrco import (
     interpolated,
     personal_accuracy,
 )
+from secure_fl.networks.trainers.fl_hc import ClusteredState, clustered_accuracy, fl_hc
 
 __all__ = [
+    "ClusteredState",
     "ConvNet",
     "FourierModel",
     "LinearModel",
@@ -38,11 +41,16 @@ __all__ = [
     "SecondOrder",
     "Thresholds",
     "accuracy",
+    "clustered_accuracy",
+    "coordinate_search",
+    "cross_validated",
     "events",
     "fedavg",
     "fedavgr",
     "fedrco",
+    "fl_hc",
     "flatten",
+    "folds",
     "interpolated",
     "load",
     "personal_accuracy",
