@@ -7,6 +7,7 @@ empirical Fisher). A convolution sums Omega over the positions and averages Gamm
 """
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -75,11 +76,15 @@ class Recorder:
 
         return hook
 
+    def input_moments(self) -> list[Tensor]:
+        """Omega of every layer for the last batch; needs no backward pass."""
+        return [_input_moment(layer, self._inputs[i]) for i, layer in enumerate(self.layers)]
+
     def statistics(self) -> list[Pair]:
         """(Omega, Gamma) of every layer for the last batch, whose loss was the batch's mean."""
         return [
-            _second_moments(layer, self._inputs[i], self._gradients[i])
-            for i, layer in enumerate(self.layers)
+            (omega, _output_moment(layer, self._gradients[i]))
+            for i, (layer, omega) in enumerate(zip(self.layers, self.input_moments(), strict=True))
         ]
 
     def close(self) -> None:
@@ -88,32 +93,45 @@ class Recorder:
             hook.remove()
 
 
-def _second_moments(layer: Layer, inputs: Tensor, gradients: Tensor) -> Pair:
-    records = len(inputs)
+def _input_moment(layer: Layer, inputs: Tensor) -> Tensor:
     if isinstance(layer, nn.Conv2d):
         padding: Any = layer.padding  # pairs of numbers in our networks
         patches = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
-        a = patches.transpose(1, 2).reshape(-1, patches.shape[1])
-        g = gradients.permute(0, 2, 3, 1).reshape(-1, gradients.shape[1])
+        a = patches.transpose(0, 1).reshape(patches.shape[1], -1)
     else:
-        a, g = inputs, gradients
-    a = torch.cat([a, a.new_ones(len(a), 1)], dim=1).double()
-    g = records * g.double()
-    return a.T @ a / records, g.T @ g / len(g)
+        a = inputs.T
+    # Appending the 1 to the moment rather than to the inputs saves a copy of these.
+    size = len(a)
+    moment = a.new_empty(size + 1, size + 1)
+    moment[:size, :size] = a @ a.T
+    moment[size, :size] = moment[:size, size] = a.sum(dim=1)
+    moment[size, size] = a.shape[1]
+    return moment / len(inputs)
+
+
+def _output_moment(layer: Layer, gradients: Tensor) -> Tensor:
+    g = gradients
+    if isinstance(layer, nn.Conv2d):
+        g = gradients.permute(0, 2, 3, 1).reshape(-1, gradients.shape[1])
+    # A record's own gradient: the loss was the batch's mean.
+    return g.T @ g * (len(gradients) ** 2 / len(g))
 
 
 class Preconditioner:
     """Moving averages of the factors, their lazy inverses, and the natural gradient.
 
     Attributes:
-        factors: (Omega, Gamma) of every layer, float64; empty before the first batch.
+        factors: (Omega, Gamma) of every layer, float32; empty before the first batch. They are
+            inverted in float64.
         inversions: times the factors were inverted.
+        inverting: seconds that took.
     """
 
     def __init__(self, curvature: Curvature) -> None:
         self.curvature = curvature
         self.factors: list[Pair] = []
         self.inversions = 0
+        self.inverting = 0.0
         self._inverses: list[Pair] = []
         self._age = 0
 
@@ -128,21 +146,20 @@ class Preconditioner:
             self.factors = statistics
         else:
             self.factors = [
-                (old * A + (1 - old) * a, old * G + (1 - old) * g)
+                (torch.lerp(A, a, 1 - old), torch.lerp(G, g, 1 - old))
                 for (A, G), (a, g) in zip(self.factors, statistics, strict=True)
             ]
         if self._age % self.curvature.interval == 0 or not self._inverses:
-            # LinAlgError leaves no stale inverse behind: the caller resets.
-            self._inverses = []
+            began = time.perf_counter()
             self._inverses = [_damped_inverses(*f, self.curvature.damping) for f in self.factors]
+            self.inverting += time.perf_counter() - began
             self.inversions += 1
         self._age += 1
 
     def natural_gradient(self, layers: list[Layer]) -> list[Tensor]:
         """Gamma^-1 grad Omega^-1 (8) of every layer, shape (out, in + 1)."""
         return [
-            (G @ _gradient(layer).double() @ A)
-            for layer, (A, G) in zip(layers, self._inverses, strict=True)
+            G @ gradient_of(layer) @ A for layer, (A, G) in zip(layers, self._inverses, strict=True)
         ]
 
     def save(self) -> dict[str, Array]:
@@ -175,7 +192,16 @@ class Preconditioner:
             self._inverses = pairs("inverse")
 
 
-def _gradient(layer: Layer) -> Tensor:
+def matrix_of(layer: Layer) -> Tensor:
+    """A copy of the layer's parameters, shape (out, in + 1), bias in the last column."""
+    if layer.bias is None:
+        raise ValueError("K-FAC: a layer without a bias; see Recorder")
+    with torch.no_grad():
+        return torch.cat([layer.weight.reshape(len(layer.bias), -1), layer.bias[:, None]], dim=1)
+
+
+def gradient_of(layer: Layer) -> Tensor:
+    """The layer's gradient as a matrix, shape (out, in + 1), bias in the last column."""
     weight, bias = layer.weight.grad, layer.bias.grad if layer.bias is not None else None
     if weight is None or bias is None:
         raise ValueError("K-FAC: a layer without a gradient; call backward first")
@@ -200,9 +226,18 @@ def _damped_inverses(omega: Tensor, gamma: Tensor, damping: float) -> Pair:
     mean_omega, mean_gamma = (float(m.trace()) / len(m) for m in (omega, gamma))
     pi = math.sqrt(mean_omega / mean_gamma) if mean_omega > 0 and mean_gamma > 0 else 1.0
     root = math.sqrt(damping)
-    return _inverse(omega, pi * root), _inverse(gamma, root / pi)
+    return inverse(omega, pi * root), inverse(gamma, root / pi)
 
 
-def _inverse(matrix: Tensor, damping: float) -> Tensor:
-    eye = torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
-    return torch.cholesky_inverse(torch.linalg.cholesky(matrix + damping * eye))
+def inverse(matrix: Tensor, damping: float) -> Tensor:
+    """(matrix + damping I)^-1 by Cholesky in float64, as float32.
+
+    Not a number throughout where the damped matrix is not positive definite, or not finite:
+    whoever applies it sees a step that is not finite, and so does the handle.
+    """
+    damped = matrix.to(torch.float64, copy=True)
+    damped.diagonal().add_(damping)
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    if int(failed):
+        return torch.full_like(matrix, math.nan, dtype=torch.float32)
+    return torch.cholesky_inverse(factor).float()

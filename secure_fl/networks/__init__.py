@@ -17,12 +17,14 @@ from secure_fl.networks.regularizers import Regularization, squared_mmd, trace_n
 from secure_fl.networks.selection import coordinate_search, cross_validated, folds
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
 from secure_fl.networks.trainers.fedavgr import fedavgr
+from secure_fl.networks.trainers.fedpm import fedpm
 from secure_fl.networks.trainers.fedrco import (
     SecondOrder,
     events,
     fedrco,
     interpolated,
     personal_accuracy,
+    seconds,
 )
 from secure_fl.networks.trainers.fl_hc import ClusteredState, clustered_accuracy, fl_hc
 
@@ -47,6 +49,7 @@ __all__ = [
     "events",
     "fedavg",
     "fedavgr",
+    "fedpm",
     "fedrco",
     "fl_hc",
     "flatten",
@@ -54,6 +57,7 @@ __all__ = [
     "interpolated",
     "load",
     "personal_accuracy",
+    "seconds",
     "squared_mmd",
     "trace_norm",
 ]

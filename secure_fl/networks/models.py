@@ -235,16 +235,20 @@ def accuracy(model: Model, parameters: Array, X: Array, y: Array) -> float:
     return correct(network, X, y) / max(len(y), 1)
 
 
-def correct(network: Network, X: Array, y: Array, *, batch: int = 4096) -> int:
+def correct(network: Network, X: Array, y: Array) -> int:
     """Number of records that the network classifies right."""
+    return int((predictions(network, X) == y).sum())
+
+
+def predictions(network: Network, X: Array, *, batch: int = 256) -> Array:
+    """Class code of each record's highest score, shape (records,), int64."""
     device = next(network.parameters()).device
-    right = 0
+    found = [np.zeros(0, dtype=np.int64)]
     with torch.no_grad():
-        for start in range(0, len(y), batch):
+        for start in range(0, X.shape[0], batch):
             x = to_tensor(X[start : start + batch], device)
-            found = network(x).argmax(dim=1).cpu().numpy()
-            right += int((found == y[start : start + batch]).sum())
-    return right
+            found.append(network(x).argmax(dim=1).cpu().numpy())
+    return np.concatenate(found)
 
 
 def to_tensor(X: Any, device: torch.device | str = "cpu") -> Tensor:

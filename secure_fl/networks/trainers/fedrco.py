@@ -6,18 +6,18 @@
 
 import logging
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.kfac import Curvature, Preconditioner, Recorder
 from secure_fl.kfac.factors import apply
 from secure_fl.networks.local import LocalTraining, batches, network_of, records_of
-from secure_fl.networks.models import Array, Model, Network, correct, flatten, load
+from secure_fl.networks.models import Array, Model, Network, correct, flatten, load, predictions
 from secure_fl.networks.monitor import Monitor, Thresholds
 from secure_fl.networks.trainers.fedavg import NetworkState
 
@@ -35,14 +35,19 @@ class SecondOrder:
         curvature: factors, damping, lazy inverse.
         monitor: thresholds; None applies every step as it is.
         personal: keep a personal model by (12, 13); otherwise start from the global one.
+        judged: records of the client, drawn anew every round, on which (12) compares the
+            accuracies; all where it has fewer. The paper does not say on which.
     """
 
     training: LocalTraining
     curvature: Curvature = field(default_factory=Curvature)
     monitor: Thresholds | None = field(default_factory=Thresholds)
     personal: bool = True
+    judged: int = 500
 
     def __post_init__(self) -> None:
+        if self.judged < 1:
+            raise ValueError(f"FedRCO: found {self.judged} judged records, expected at least 1")
         if self.training.momentum or self.training.proximal:
             raise ValueError("FedRCO: momentum and proximal must be 0; its steps are second-order")
 
@@ -52,6 +57,7 @@ def second_order_change(
     client: Client, model: Model, parameters: Array, options: SecondOrder
 ) -> Tree:
     """What K-FAC steps from the client's starting point add to the global parameters."""
+    began = time.perf_counter()
     device = options.training.device
     network = network_of(client, model, device)
     recorder = Recorder(network)
@@ -66,6 +72,7 @@ def second_order_change(
         _remember(client, preconditioner, monitor, trained, options)
     finally:
         recorder.close()
+    spend(client, preconditioner.inverting, time.perf_counter() - began)
     return trained - np.asarray(parameters, dtype=np.float32)
 
 
@@ -76,12 +83,49 @@ def events(client: Client) -> Tree:
     return {"rollbacks": found[0], "resets": found[1], "inversions": found[2]}
 
 
+def spend(client: Client, inverting: float, training: float) -> None:
+    """Adds a round's seconds to the client's; they are no part of its state."""
+    before = client.cache.get("seconds", np.zeros(2))
+    client.cache["seconds"] = before + np.array([inverting, training])
+
+
+@client_step
+def seconds(client: Client) -> Tree:
+    """Seconds that the client spent in inversions, and in its training in all, in this process."""
+    inverting, training = client.cache.get("seconds", np.zeros(2))
+    return {"inverting": inverting, "training": training}
+
+
 @client_step
 def personal_accuracy(client: Client, model: Model, parameters: Array, X: Array, y: Array) -> Tree:
-    """Test accuracy of the client's own model; of the global one before its first round."""
+    """Test accuracies of the client's own model, and of the global one, in [0, 1].
+
+    The own model is the global one before the client's first round, and where none is kept.
+
+    Args:
+        client: whose model is tested.
+        model: the network.
+        parameters: of the global model.
+        X: test features, shape (n, d).
+        y: test class codes, shape (n,).
+
+    Returns:
+        "personal" on all test records; "personal_mix" and "global_mix" on test records weighted
+        to the client's own mix of classes.
+    """
     network = network_of(client, model, "cpu")
-    load(network, client.state.get("rco.model", parameters))
-    return correct(network, X, y) / len(y)
+    share = np.bincount(client.targets.astype(np.int64), minlength=model.classes) / len(client)
+    weights = (share / np.maximum(np.bincount(y, minlength=model.classes), 1))[y]
+    right = {}
+    for whose, vector in (("global", parameters), ("own", client.state.get("rco.model"))):
+        load(network, parameters if vector is None else vector)
+        right[whose] = predictions(network, X) == y
+    total = max(float(weights.sum()), 1e-12)
+    return {
+        "personal": float(right["own"].mean()),
+        "personal_mix": float(weights @ right["own"]) / total,
+        "global_mix": float(weights @ right["global"]) / total,
+    }
 
 
 def fedrco(
@@ -129,10 +173,11 @@ def _starting_point(
     own = client.state.get("rco.model")
     if not options.personal or own is None:
         return parameters
+    rows = client.rng.permutation(len(client))[: options.judged]
     rates = []
     for each in (own, parameters):
         load(network, each)
-        rates.append(correct(network, client.features, client.targets) / len(client))
+        rates.append(correct(network, client.features[rows], client.targets[rows]) / len(rows))
     return interpolated(own, parameters, rates[0], rates[1])
 
 
@@ -150,16 +195,11 @@ def _descend(
     for x, y in batches(*records_of(client, device), options.training, client.rng):
         network.zero_grad()
         cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        try:
-            preconditioner.update(recorder.statistics())
-            steps = preconditioner.natural_gradient(recorder.layers)
-            norm = math.sqrt(sum(float(s.square().sum()) for s in steps))
-        except RuntimeError as error:
-            if not _is_singular(error):
-                raise
-            # A factor that is not positive definite, or not finite. Without a monitor the update
-            # is not a number, and the handle refuses it.
-            steps, norm = [torch.full_like(m, math.nan) for m in _matrices(recorder)], math.inf
+        preconditioner.update(recorder.statistics())
+        steps = preconditioner.natural_gradient(recorder.layers)
+        # Not a number where a factor is singular or a record is not finite. Without a monitor the
+        # update is not a number either, and the handle refuses it.
+        norm = math.sqrt(sum(float(s.square().sum()) for s in steps))
         verdict = "step" if monitor is None else monitor.judge(norm)
         if verdict == "rollback" and monitor is not None:
             bound = min(1.0, monitor.thresholds.stable / norm)
@@ -177,24 +217,6 @@ def _descend(
             log.warning(
                 'client "%s": %s at a preconditioned norm of %g', client.name, verdict, norm
             )
-
-
-def _is_singular(error: RuntimeError) -> bool:
-    # torch.linalg.LinAlgError is a RuntimeError that torch's type stubs do not export.
-    return type(error).__name__.endswith("LinAlgError")
-
-
-def _matrices(recorder: Recorder) -> list[torch.Tensor]:
-    return [
-        torch.cat(
-            [
-                layer.weight.reshape(len(layer.weight), -1),
-                layer.weight.new_zeros(len(layer.weight), 1),
-            ],
-            dim=1,
-        ).detach()
-        for layer in recorder.layers
-    ]
 
 
 def _restored_monitor(client: Client, options: SecondOrder) -> Monitor | None:

@@ -48,7 +48,7 @@ def test_the_factorisation_is_the_exact_fisher_for_one_layer_and_one_record():
     X, y = torch.randn(1, 4), torch.tensor([2])
     gradients = record_gradients(network, network.head, X, y)
     ((omega, gamma),) = recorder.statistics()
-    assert torch.allclose(torch.kron(omega, gamma), gradients.T @ gradients, atol=1e-6)
+    assert torch.allclose(torch.kron(omega, gamma).double(), gradients.T @ gradients, atol=1e-5)
 
 
 def test_the_natural_gradient_is_that_of_the_explicit_damped_kronecker_fisher():
@@ -88,12 +88,12 @@ def test_convolution_is_exact_where_the_kernel_covers_the_image():
     X, y = torch.randn(1, 2, 3, 3), torch.tensor([1])
     gradients = record_gradients(network, conv, X, y)
     ((omega, gamma),) = recorder.statistics()
-    assert torch.allclose(torch.kron(omega, gamma), gradients.T @ gradients, atol=1e-5)
+    assert torch.allclose(torch.kron(omega, gamma).double(), gradients.T @ gradients, atol=1e-5)
 
 
 def test_the_older_statistics_keep_the_larger_weight_and_inversion_is_lazy():
     preconditioner = Preconditioner(Curvature(average=0.95, interval=3))
-    one, two = torch.eye(2).double(), 2 * torch.eye(2).double()
+    one, two = torch.eye(2), 2 * torch.eye(2)
     preconditioner.update([(one, one)])
     preconditioner.update([(two, two)])
     assert torch.allclose(preconditioner.factors[0][0], 1.05 * one)
@@ -148,8 +148,9 @@ def test_fedrco_learns(clients, personal):
     X = np.concatenate([c.features for c in clients])
     y = np.concatenate([c.targets for c in clients])
     assert accuracy(model, state.parameters, X, y) > 0.8
-    own = fed.sum(personal_accuracy, model, state.parameters, X, y) / len(fed)
-    assert 0 < own <= 1
+    found = fed.gather(personal_accuracy, model, state.parameters, X, y)
+    own = [float(each["personal_mix"]) for each in found]
+    assert np.mean(own) > 0.8
 
 
 def test_clients_that_explode_reset_and_the_global_model_stays_finite(clients, caplog):
@@ -169,7 +170,7 @@ def test_a_singular_factor_resets_and_recovers(clients):
         LocalTraining(0.05, steps=5, batch_size=16), Curvature(interval=1), personal=False
     )
     fed, start = run(clients, model, options, rounds=1)
-    clients[0].state["kfac.factor.0.omega"] = np.full((6, 6), -1e9)
+    clients[0].state["kfac.factor.0.omega"] = np.full((6, 6), -1e9, np.float32)
     for state in fedrco(fed, model, start=start, rounds=4, options=options):
         assert np.isfinite(state.parameters).all()
     assert fed.sum(events)["resets"] == 1
