@@ -300,20 +300,18 @@ def _show(run: Run, trials: dict[str, dict[int, dict[str, float]]]) -> None:
     raw = run.table("every seed", ["data", "seed", *METHODS, *SINGLE.values(), MIXTURE])
     differences = []
     for name, found in trials.items():
-        of = {
-            method: np.array([found[seed][method] for seed in sorted(found)]) for method in found[0]
-        }
+        of = {method: [found[seed][method] for seed in sorted(found)] for method in found[0]}
         main_table.add(name, len(found), *(spread(of[method], 2) for method in METHODS))
         single.add(
             name,
             len(found),
             *(spread(of[m], 2) for m in ("FedAvg", *SINGLE.values(), "FedAvgR")),
         )
-        gain = of["FedAvgR"] - of["FedAvg"]
+        gain = np.subtract(of["FedAvgR"], of["FedAvg"])
         differences.append(float(gain.mean()))
         against.add(name, len(found), float(gain.mean()), *_paired(gain))
         if MIXTURE in of:
-            gap = of[MIXTURE] - of["FedAvgR"]
+            gap = np.subtract(of[MIXTURE], of["FedAvgR"])
             both = spread(of["FedAvgR"], 2), spread(of[MIXTURE], 2)
             mixture.add(name, len(found), *both, float(gap.mean()), _paired(gap)[1])
         _raw(raw, name, found)
