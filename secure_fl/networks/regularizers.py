@@ -51,6 +51,10 @@ class Regularization:
 class _TraceNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> Tensor:
+        if not bool(matrix.isfinite().all()):
+            # The decomposition would raise; not a number makes the handle refuse the update.
+            ctx.save_for_backward(torch.full_like(matrix, torch.nan))
+            return matrix.new_full((), torch.nan)
         U, s, Vh = torch.linalg.svd(matrix, full_matrices=False)
         # Directions at rounding level are no directions: any choice of theirs would be arbitrary.
         tolerance = s.max() * max(matrix.shape) * torch.finfo(matrix.dtype).eps
@@ -67,7 +71,8 @@ class _TraceNorm(torch.autograd.Function):
 def trace_norm(matrix: Tensor) -> Tensor:
     """Sum of the singular values; the gradient is the subgradient of least norm, U_r V_r^T.
 
-    At full rank that is the gradient. At lower rank it leaves the null directions at 0.
+    At full rank that is the gradient. At lower rank it leaves the null directions at 0. Of a
+    matrix that is not finite both are not a number.
     """
     value: Tensor = _TraceNorm.apply(matrix)  # type: ignore[no-untyped-call]  # torch leaves apply untyped
     return value
