@@ -61,27 +61,32 @@ class Membership:
 
     The unit of subsampled Gaussian training; a release cannot have it, since the number of rows
     that a release has is public. A sum over clients has the unit "contribution": one client's whole
-    update becomes zero, while it is public who took part.
+    update becomes zero, while it is public who took part. "record contribution" is the same for a
+    record in a sum over records: its term becomes zero, while the number of records is public. A
+    record that is replaced by another is two such changes.
 
     Attributes:
-        of: "record", "client" or "contribution".
+        of: "record", "record contribution", "client" or "contribution".
     """
 
-    of: Literal["record", "client", "contribution"] = field(default="record")
+    of: Literal["record", "record contribution", "client", "contribution"] = field(default="record")
     kind: ClassVar[Literal["membership"]] = "membership"
 
     @of.validator
     def _check(self, _: object, value: str) -> None:
-        if value not in ("record", "client", "contribution"):
-            raise InputError(
-                f'membership of: found {value!r}, expected "record", "client" or "contribution"'
-            )
+        expected = ("record", "record contribution", "client", "contribution")
+        if value not in expected:
+            raise InputError(f"membership of: found {value!r}, expected one of {expected}")
 
     @property
     def unit(self) -> str:
         """The unit that stands beside every epsilon."""
         if self.of == "contribution":
             return "client (one client's contribution added or removed, who takes part is public)"
+        if self.of == "record contribution":
+            return (
+                "record (one record's contribution added or removed, how many there are is public)"
+            )
         return f"{self.of} (one {self.of} added or removed)"
 
 
