@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dp import Ledger
 from secure_fl.federation.errors import FederationError
 from secure_fl.federation.trees import Array
 
@@ -22,6 +23,7 @@ class Client:
         state: its own arrays, kept from round to round and part of the checkpoint.
         cache: derived objects (factorizations, models, scratch); may vanish at any time, is never
             saved.
+        ledger: the books of its records, for steps that spend the privacy of single records.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Client:
     weight: float = -1.0
     state: dict[str, Array] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)
+    ledger: Ledger | None = None
     _key: tuple[int, int, int] = (0, 0, 0)
     _rng: np.random.Generator | None = None
 
@@ -61,6 +64,16 @@ class Client:
         if self._rng is None:
             self._rng = np.random.default_rng([*self._key, *_digest(self.name)])
         return self._rng
+
+    @property
+    def seed(self) -> int:
+        """Of the federation's experiment randomness, while a step runs."""
+        return self._key[0]
+
+    @property
+    def round(self) -> int:
+        """Of the federation, from 0, while a step runs."""
+        return self._key[1]
 
     def begin(self, seed: int, round_number: int, call: int) -> None:
         """Sets what `rng` is derived from; the runtime calls it before each step."""

@@ -26,6 +26,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from dp import BudgetError, Composition, Event, Gaussian, Ledger, Membership, compose
+from dp.exact import RandomSource
 from dp.samplers import DiscreteGaussian
 from secure_fl.federation.errors import PrivacyError
 from secure_fl.federation.secagg.encoding import FixedPoint
@@ -212,11 +213,21 @@ class NoiseSource:
 
     def draw(self, sigma: float, codes: Codes, *context: bytes) -> Codes:
         """Discrete Gaussian noise of that scale for these codes in that sum."""
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        parts = (b"noise", repr(sigma).encode(), digest(codes.tobytes()), *context)
+        return part_noise(sigma).draw(len(codes), keystream(self.secret, *parts))
 
-        key = derive(self.secret, b"noise", repr(sigma).encode(), digest(codes.tobytes()), *context)
-        stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
-        return part_noise(sigma).draw(len(codes), lambda n: stream.update(bytes(n)))
+
+def keystream(secret: bytes, *context: bytes) -> RandomSource:
+    """Bytes that nobody without the secret can tell from random ones: AES-256-CTR, key by HKDF.
+
+    Args:
+        secret: 32 bytes of the operating system's randomness.
+        context: what the stream is for; another context gives an independent stream.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    stream = Cipher(algorithms.AES256(derive(secret, *context)), modes.CTR(bytes(16))).encryptor()
+    return lambda n: stream.update(bytes(n))
 
 
 class Accountant:

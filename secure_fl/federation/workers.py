@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from dp import Ledger
 from secure_fl.federation import wire
 from secure_fl.federation.client import Client
 from secure_fl.federation.errors import StepError
@@ -162,6 +163,7 @@ def _describe(client: Client) -> dict[str, Any]:
         "targets": np.asarray(client.targets),
         "weight": client.weight,
         "state": dict(client.state),
+        "ledger": None if client.ledger is None else str(client.ledger.path.absolute()),
     }
 
 
@@ -171,7 +173,14 @@ def _client(described: Mapping[str, Any]) -> Client:
         parts = (features["data"], features["indices"], features["indptr"])
         features = scipy.sparse.csr_array(parts, shape=features["shape"])
     state = {key: array.copy() for key, array in described["state"].items()}
-    return Client(described["name"], features, described["targets"], described["weight"], state)
+    return Client(
+        described["name"],
+        features,
+        described["targets"],
+        described["weight"],
+        state,
+        ledger=None if described["ledger"] is None else Ledger(Path(described["ledger"])),
+    )
 
 
 class _Server:

@@ -13,6 +13,7 @@ from secure_fl.networks.models import (
     load,
 )
 from secure_fl.networks.monitor import Monitor, Thresholds
+from secure_fl.networks.record_privacy import DPSGD, Plan, make_plan, privacy_spent
 from secure_fl.networks.regularizers import Regularization, squared_mmd, trace_norm
 from secure_fl.networks.selection import coordinate_search, cross_validated, folds
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
@@ -29,6 +30,7 @@ from secure_fl.networks.trainers.fedrco import (
 from secure_fl.networks.trainers.fl_hc import ClusteredState, clustered_accuracy, fl_hc
 
 __all__ = [
+    "DPSGD",
     "ClusteredState",
     "ConvNet",
     "FourierModel",
@@ -39,6 +41,7 @@ __all__ = [
     "Network",
     "NetworkState",
     "Perceptron",
+    "Plan",
     "Regularization",
     "SecondOrder",
     "Thresholds",
@@ -56,7 +59,9 @@ __all__ = [
     "folds",
     "interpolated",
     "load",
+    "make_plan",
     "personal_accuracy",
+    "privacy_spent",
     "seconds",
     "squared_mmd",
     "trace_norm",

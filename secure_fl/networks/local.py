@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from secure_fl.federation import Client, broadcastable
+from secure_fl.federation import Client, PrivacyError, broadcastable
 from secure_fl.networks.models import Array, Model, Network, load, to_tensor
+from secure_fl.networks.record_privacy import DPSGD
 from secure_fl.networks.regularizers import Regularization
 
 
@@ -27,6 +28,7 @@ class LocalTraining:
         momentum: in [0, 1); its buffer starts anew every round.
         proximal: mu of FedProx, weight of |w - w_global|^2 / 2, >= 0.
         device: where clients compute; "cpu" or a CUDA device.
+        privacy: of single records, by FedAvg, FedProx and FedAvgR; others refuse it.
 
     Raises:
         ValueError: an attribute out of its range.
@@ -39,6 +41,7 @@ class LocalTraining:
     momentum: float = 0.0
     proximal: float = 0.0
     device: str = "cpu"
+    privacy: DPSGD | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
@@ -78,7 +81,15 @@ def batches(
         y: class codes, shape (n,).
         training: its `batch_size`, and `steps` or `epochs`.
         rng: one permutation a pass.
+
+    Raises:
+        PrivacyError: record-level privacy was asked for, which such batches do not give.
     """
+    if training.privacy is not None:
+        raise PrivacyError(
+            "local training: this method's steps give no record-level privacy; take FedAvg, FedProx"
+            " or FedAvgR, or client-level privacy (Federation.privacy)"
+        )
     size = training.batch_size
     per_epoch = -(-len(y) // size)
     left = training.steps or training.epochs * per_epoch

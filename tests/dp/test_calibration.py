@@ -28,14 +28,9 @@ def composed_delta(events: list[Gaussian], epsilon: float, *, removed: bool, up:
     for e in events:
         q, s = e.sample_rate, e.noise_multiplier
         # Loss of a draw z: ln((1 - q) + q exp((2z - 1) / (2 s^2))), growing in z.
-        floor = math.log1p(-q) if q < 1 else -math.inf
         with np.errstate(invalid="ignore", divide="ignore"):
-            inner = (
-                np.where(edges > floor, np.expm1(edges - floor), 0.0) if q < 1 else np.exp(edges)
-            )
-            ratio = inner * (1 - q) / q if q < 1 else inner
-            z = s * s * np.log(ratio) + 0.5
-        z[~np.isfinite(z) & (edges <= floor)] = -np.inf
+            z = s * s * np.log((np.exp(edges) - (1 - q)) / q) + 0.5
+        z[np.exp(edges) <= 1 - q] = -np.inf
         if removed:
             cdf = (1 - q) * norm.cdf(z / s) + q * norm.cdf((z - 1) / s)
             mass = np.diff(cdf, prepend=0.0)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.networks.dpsgd import check_handle, train_privately
 from secure_fl.networks.local import LocalTraining, train
 from secure_fl.networks.models import Array, Model
 from secure_fl.trainers.server import Averaging, Moments, ServerOptimizer
@@ -28,7 +29,8 @@ class NetworkState:
 @client_step
 def local_change(client: Client, model: Model, parameters: Array, training: LocalTraining) -> Tree:
     """What local training adds to the parameters."""
-    return train(client, model, parameters, training)
+    run = train if training.privacy is None else train_privately
+    return run(client, model, parameters, training)
 
 
 def fedavg(
@@ -49,14 +51,17 @@ def fedavg(
         model: the network.
         start: initial parameters, `NetworkState(model.initial(rng))`, or a state to resume from.
         rounds: rounds in all, those of `start` included, >= 0.
-        training: the client's part; `proximal` above 0 gives FedProx.
+        training: the client's part; `proximal` above 0 gives FedProx, `privacy` DP-SGD.
         server: None adds the mean change (FedAvg); `Momentum()` gives FedAvgM, `Adam()` FedAdam.
 
     Raises:
+        PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
         QuorumError: fewer clients survived a round than the threshold.
     """
     optimizer = server or Averaging()
     state = start
+    if training.privacy is not None and state.round == 0:
+        check_handle(fed, model, training, rounds, features=False)
     while state.round < rounds:
         change = fed.mean(local_change, model, state.parameters, training)
         step, moments = optimizer.step(change, state.moments)

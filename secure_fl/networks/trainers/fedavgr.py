@@ -6,14 +6,15 @@ moments, which are sums, where it may not. With the inner product as kernel the 
 alone, and both have the same mean: they differ by the sampling of `samples` points only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.networks.dpsgd import check_handle, private_feature_sums, train_privately
 from secure_fl.networks.local import LocalTraining, network_of, records_of, train
 from secure_fl.networks.models import Array, Model, load
 from secure_fl.networks.regularizers import Regularization
@@ -67,7 +68,8 @@ def regularized_change(
     drawn = None
     if distribution is not None:
         drawn = distribution.draw(regularization.samples, client.rng)
-    return train(client, model, parameters, training, regularization, drawn)
+    run = train if training.privacy is None else train_privately
+    return run(client, model, parameters, training, regularization, drawn)
 
 
 def fedavgr(
@@ -87,22 +89,25 @@ def fedavgr(
         model: the network; its head is the W of the trace norm.
         start: initial parameters or a state to resume from; not yielded.
         rounds: rounds in all, those of `start` included, >= 0.
-        training: the client's part of a round.
+        training: the client's part of a round; with `privacy` the terms that see records are in
+            every record's clipped gradient, and features' means are released with noise.
         regularization: alpha, beta, gamma.
         distribution: "moments" takes sums only; "mixture" gathers every client's estimate.
 
     Raises:
-        PrivacyError: "mixture" under secure aggregation or differential privacy.
+        PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
+        PrivacyError: "mixture" under secure aggregation or client-level privacy.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if distribution not in ("moments", "mixture"):
         raise ValueError(f'distribution: found {distribution!r}, expected "moments" or "mixture"')
     state = start
+    if training.privacy is not None and state.round == 0:
+        check_handle(fed, model, training, rounds, features=bool(regularization.mmd))
     while state.round < rounds:
         found = None
         if regularization.mmd:
-            estimate = _mixture if distribution == "mixture" else _pooled
-            found = estimate(fed, model, state.parameters, training.device)
+            found = _estimate(fed, model, state.parameters, training, distribution)
         change = fed.mean(
             regularized_change, model, state.parameters, training, regularization, found
         )
@@ -110,17 +115,24 @@ def fedavgr(
         yield state
 
 
-def _pooled(fed: Federation, model: Model, parameters: Array, device: str) -> FeatureMixture:
-    return _gaussians([fed.sum(feature_moments, model, parameters, device)])
-
-
-def _mixture(fed: Federation, model: Model, parameters: Array, device: str) -> FeatureMixture:
-    return _gaussians(fed.gather(feature_moments, model, parameters, device))
+def _estimate(
+    fed: Federation, model: Model, parameters: Array, training: LocalTraining, distribution: str
+) -> FeatureMixture:
+    step: Callable[..., Tree] = feature_moments
+    arguments: tuple[Any, ...] = (model, parameters, training.device)
+    if training.privacy is not None:
+        step, arguments = private_feature_sums, (model, parameters, training)
+    if distribution == "mixture":
+        return _gaussians(fed.gather(step, *arguments))
+    return _gaussians([fed.sum(step, *arguments)])
 
 
 def _gaussians(moments: list[Tree]) -> FeatureMixture:
     counts = np.array([float(each["count"]) for each in moments])
     means = np.stack([each["sum"] / each["count"] for each in moments])
+    if "square" not in moments[0]:
+        # Squares would cost privacy too, and the MMD sees means alone.
+        return FeatureMixture(counts / counts.sum(), means, np.zeros_like(means))
     squares = np.stack([each["square"] / each["count"] for each in moments])
     deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
     return FeatureMixture(counts / counts.sum(), means, deviations)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch.nn.functional import cross_entropy
 
-from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.federation import Client, Federation, PrivacyError, Tree, broadcastable, client_step
 from secure_fl.kfac import Curvature, Preconditioner, Recorder
 from secure_fl.kfac.factors import apply
 from secure_fl.networks.local import LocalTraining, batches, network_of, records_of
@@ -31,7 +31,7 @@ class SecondOrder:
 
     Attributes:
         training: learning rate, mini-batches a round and their size (E.3); momentum and the
-            proximal term must be 0: they are first-order.
+            proximal term must be 0: they are first-order; no record-level privacy.
         curvature: factors, damping, lazy inverse.
         monitor: thresholds; None applies every step as it is.
         personal: keep a personal model by (12, 13); otherwise start from the global one.
@@ -50,6 +50,12 @@ class SecondOrder:
             raise ValueError(f"FedRCO: found {self.judged} judged records, expected at least 1")
         if self.training.momentum or self.training.proximal:
             raise ValueError("FedRCO: momentum and proximal must be 0; its steps are second-order")
+        if self.training.privacy is not None:
+            raise PrivacyError(
+                "FedRCO: no record-level privacy; factors, monitor and personal models are made of"
+                " single records' inputs and gradients, and noise on matrices of that size would"
+                " drown them. Take client-level privacy (Federation.privacy), or FedAvgR"
+            )
 
 
 @client_step
