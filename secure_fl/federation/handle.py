@@ -144,6 +144,11 @@ class Federation:
         return self._engine.pipeline
 
     @property
+    def clip(self) -> float | None:
+        """L2 norm of a client's whole update under client-level privacy; None without it."""
+        return None if self._options.privacy is None else self._options.privacy.clip
+
+    @property
     def spent(self) -> Composition | None:
         """What the sums so far cost in privacy, with all else in the ledger; None without noise."""
         accountant = self._engine.stages.accountant

@@ -314,7 +314,7 @@ def check_handle(
         raise PrivacyError(
             f"rounds: {rounds} asked for, {training.privacy.rounds} promised; set DPSGD.rounds"
         )
-    if fed.spent is not None:
+    if fed.clip is not None:
         raise PrivacyError(
             "privacy: client-level noise hides a client with all its records; leave out one of"
             " ClientPrivacy and LocalTraining.privacy"

@@ -20,6 +20,10 @@ from secure_fl.networks.models import Array, Model, load
 from secure_fl.networks.regularizers import Regularization
 from secure_fl.networks.trainers.fedavg import NetworkState
 
+FEATURE_NORM = 2**0.5
+"""What the length of random Fourier features never exceeds; under client-level privacy longer mean
+features are clipped to it."""
+
 
 @broadcastable
 @dataclass(frozen=True, eq=False)
@@ -53,6 +57,15 @@ def feature_moments(client: Client, model: Model, parameters: Array, device: str
     with torch.no_grad():
         phi = network.features(X).double().cpu().numpy()
     return {"count": float(len(phi)), "sum": phi.sum(axis=0), "square": np.square(phi).sum(axis=0)}
+
+
+@client_step
+def feature_mean(
+    client: Client, model: Model, parameters: Array, device: str, scale: float
+) -> Tree:
+    """Mean of the client's features times `scale`, for sums that clip."""
+    moments = feature_moments(client, model, parameters, device)
+    return scale * moments["sum"] / moments["count"]
 
 
 @client_step
@@ -122,6 +135,11 @@ def _estimate(
     arguments: tuple[Any, ...] = (model, parameters, training.device)
     if training.privacy is not None:
         step, arguments = private_feature_sums, (model, parameters, training)
+    if fed.clip is not None and distribution == "moments":
+        # Sums of all moments would not fit a clip made for updates; means of unit weight do.
+        scale = fed.clip / FEATURE_NORM
+        mean = fed.mean(feature_mean, model, parameters, training.device, scale) / scale
+        return FeatureMixture(np.ones(1), mean[None], np.zeros_like(mean[None]))
     if distribution == "mixture":
         return _gaussians(fed.gather(step, *arguments))
     return _gaussians([fed.sum(step, *arguments)])
