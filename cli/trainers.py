@@ -141,6 +141,7 @@ def train_rounds(
     from secure_fl.federated_training import train_linear_model
     from secure_fl.linear_model import FILE
     from secure_fl.recipe import Recipe
+    from secure_fl.training_privacy import client_privacy, record_privacy
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
@@ -156,11 +157,11 @@ def train_rounds(
         )
     probe = None if test is None else _test_records(test, reading, clients[0])
     books = ledger or source.with_name(source.name + ".ledger")
-    privacy: ClientPrivacy | RecordPrivacy | None
+    privacy: ClientPrivacy | RecordPrivacy | None = None
     if record is not None:
-        privacy = _record_privacy(recipe, *record, books)
-    else:
-        privacy = _privacy(recipe, client_epsilon, client_delta, clip, books)
+        privacy = record_privacy(recipe, *record, books)
+    elif client_epsilon is not None:
+        privacy = client_privacy(recipe, client_epsilon, client_delta, clip, books)
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
@@ -191,46 +192,6 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
         manifest="the clients",
     )
     return records
-
-
-def _privacy(
-    recipe: "Recipe", epsilon: float | None, delta: float, clip: float | None, books: Path
-) -> "ClientPrivacy | None":
-    if epsilon is None:
-        return None
-    from dp import Budget, Ledger
-    from secure_fl.errors import InputError
-    from secure_fl.federation import ClientPrivacy, calibrate
-    from secure_fl.federation.privacy import UNIT
-
-    if clip is None:
-        raise InputError("--client-epsilon: needs --clip, a public L2 norm of a client's update")
-    if recipe.sums is None:
-        raise InputError(
-            f"--client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
-            " and each costs privacy; add --no-safeguard"
-        )
-    noise = calibrate(epsilon, delta, recipe.sums)
-    if books.exists():
-        found = Ledger.open(books)
-    else:
-        found = Ledger.create(books, books.stem, Budget(epsilon, delta, UNIT))
-    return ClientPrivacy(clip, noise, recipe.sums, found, delta)
-
-
-def _record_privacy(
-    recipe: "Recipe", epsilon: float, delta: float, norm: float, books: Path
-) -> "RecordPrivacy":
-    from dp import Budget, Ledger, Record
-    from secure_fl.errors import InputError
-    from secure_fl.federated_training import RecordPrivacy
-
-    if not recipe.secure:
-        raise InputError("private-ridge: needs --aggregate secure, the server must see sums alone")
-    if books.exists():
-        return RecordPrivacy(epsilon, delta, norm, Ledger.open(books))
-    found = Ledger.create(books, books.stem, Budget(epsilon, delta, Record(norm)))
-    return RecordPrivacy(epsilon, delta, norm, found)
 
 
 def _show(output: Output, out: Path, recipe: "Recipe", trained: "Trained", size: int) -> None:

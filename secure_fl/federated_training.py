@@ -123,15 +123,11 @@ def train_linear_model(
         raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
     names, width = clients[0].classes, clients[0].n_features
     random = random_features(recipe, width)
-    # A constant would spend part of the clipped norm on what every record has.
-    bare = recipe.method == "private-ridge" and random is None
-
-    def ready(X: Any) -> Any:
-        scaled = X.astype(np.float64) * scale
-        return scaled if bare else mapped(scaled, random)
-
-    members = [Client(client.name, ready(client.X), client.y) for client in clients]
-    probe = None if test is None else (ready(test.X), test.y)
+    members = [
+        Client(client.name, model_inputs(client.X, recipe, scale, random), client.y)
+        for client in clients
+    ]
+    probe = None if test is None else (model_inputs(test.X, recipe, scale, random), test.y)
     objective = objective_of(recipe, len(names))
     figures: dict[str, float] = {}
 
@@ -144,10 +140,9 @@ def train_linear_model(
     with _federation(members, recipe, noise) as fed:
         start: Any = None if checkpoint is None else fed.resume(checkpoint)
         state: Any = start
-        if isinstance(privacy, RecordPrivacy):
-            states = _record_private(fed, recipe, members[0], len(names), privacy, start)
-        else:
-            states = trainer_states(fed, objective, members[0].features.shape[1], recipe, start)
+        promise = privacy if isinstance(privacy, RecordPrivacy) else None
+        inputs = members[0].features.shape[1]
+        states = trainer_states(fed, objective, inputs, recipe, start, promise)
         driven = fed.rounds(
             states, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
         )
@@ -156,13 +151,36 @@ def train_linear_model(
         measure(state)
         totals = {name: fed.meter.total(name) for name in fed.names}
         spent = None if noise is None else fed.privacy_statement()
-    if isinstance(privacy, RecordPrivacy):
-        spent = privacy.text()
-    weights = np.pad(state.weights, ((0, 1), (0, 0))) if bare else state.weights
+    if promise is not None:
+        spent = promise.text()
     origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
+    weights = model_weights(state.weights, recipe)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
     traffic = {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
     return Trained(model, state.round, dict(figures), traffic, spent)
+
+
+def model_inputs(X: Any, recipe: Recipe, scale: float, random: RandomFourierFeatures | None) -> Any:
+    """What a client's trainer sees of its features: scaled, mapped or with a constant.
+
+    Args:
+        X: of the client's file, shape (n, d), dense or sparse.
+        recipe: what to run.
+        scale: constant factor.
+        random: of the recipe; see `random_features`.
+    """
+    scaled = X.astype(np.float64) * scale
+    return scaled if _bare(recipe) else mapped(scaled, random)
+
+
+def model_weights(weights: Any, recipe: Recipe) -> Any:
+    """A trainer's weights as the model's, which has a constant where there is no mapping."""
+    return np.pad(weights, ((0, 1), (0, 0))) if _bare(recipe) else weights
+
+
+def _bare(recipe: Recipe) -> bool:
+    # A constant would spend part of the clipped norm on what every record has.
+    return recipe.method == "private-ridge" and recipe.random_features == 0
 
 
 def random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
@@ -216,10 +234,26 @@ def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) ->
 
 
 def trainer_states(
-    fed: Federation, objective: Objective, width: int, recipe: Recipe, start: Any
+    fed: Federation,
+    objective: Objective,
+    width: int,
+    recipe: Recipe,
+    start: Any,
+    promise: RecordPrivacy | None = None,
 ) -> States:
-    """The trainer of the recipe, from the start or from zero weights."""
+    """The trainer of the recipe, from the start or from zero weights.
+
+    Args:
+        fed: the clients.
+        objective: see `objective_of`.
+        width: columns of the clients' features.
+        recipe: what to run.
+        start: a state to go on from, or None.
+        promise: of private-ridge.
+    """
     method, rounds = recipe.method, recipe.rounds
+    if promise is not None:
+        return _record_private(fed, recipe, width, objective.classes, promise, start)
     if method in AT_ONCE:
         return _at_once(fed, objective, recipe, start)
     if method in ("fedavg", "fedavgm", "fedadam", "fedprox"):
@@ -260,7 +294,7 @@ def trainer_states(
 def _record_private(
     fed: Federation,
     recipe: Recipe,
-    like: Client,
+    width: int,
     outputs: int,
     privacy: RecordPrivacy,
     start: Any,
@@ -271,7 +305,7 @@ def _record_private(
         return iter(())
     return private_ridge(
         fed,
-        features=like.features.shape[1],
+        features=width,
         outputs=outputs,
         norm=privacy.norm,
         epsilon=privacy.epsilon,

@@ -62,10 +62,14 @@ def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledge
         InputError: a budget is given that differs from the ledger's.
         dp.LedgerError: the ledger was edited.
     """
-    path = folder / f"{client}.jsonl"
+    return open_books(folder / f"{client}.jsonl", client, budget)
+
+
+def open_books(path: Path, data_set: str, budget: dp.Budget | None) -> dp.Ledger:
+    """As `open_ledger`, of a file anywhere."""
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return dp.Ledger.create(path, client, budget)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return dp.Ledger.create(path, data_set, budget)
     ledger = dp.Ledger.open(path)
     if budget is not None and ledger.budget != budget:
         raise InputError(

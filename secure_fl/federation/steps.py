@@ -9,12 +9,16 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from attrs import frozen
+
+from dp import Event
 from secure_fl.federation.errors import FederationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
 
 _STEPS: dict[str, Callable[..., Any]] = {}
+_PROMISES: dict[str, Callable[..., "NoisySum"]] = {}
 _RECORDS: dict[str, type] = {}
 _NAMES: dict[Any, str] = {}
 _import_by_name = False
@@ -30,6 +34,41 @@ def client_step(function: F) -> F:
     _STEPS[name] = function
     _NAMES[function] = name
     return function
+
+
+@frozen
+class NoisySum:
+    """A sum whose summands carry their part of the noise.
+
+    Attributes:
+        event: what the sum costs, as long as no summand is clipped or rounded on its way.
+        largest: magnitude that no entry of a summand exceeds, noise included, but with negligible
+            probability.
+        grid: all entries are multiples of this power of 2.
+    """
+
+    event: Event
+    largest: float
+    grid: float
+
+
+def promise_of(step: Callable[..., Any]) -> Callable[[F], F]:
+    """Registers what one masked sum of a step that draws noise costs in privacy.
+
+    A client on its own machine books it before it answers, whatever the server says of the sum.
+    The function is called with the client, the fewest honest and the most clients whose noise is in
+    the sum, and what is broadcast; it returns a `NoisySum`.
+
+    Raises:
+        FederationError: the step is not registered.
+    """
+    name = step_name(step)
+
+    def register(function: F) -> F:
+        _PROMISES[name] = function
+        return function
+
+    return register
 
 
 def broadcastable(cls: C) -> C:
@@ -84,6 +123,11 @@ def find_step(name: str) -> Callable[..., Any]:
         FederationError: no such step here; import the module that defines it first.
     """
     return _found(_STEPS, name, "step")
+
+
+def find_promise(name: str) -> Callable[..., NoisySum] | None:
+    """What a sum of the step of that name costs; None where it draws no noise of its own."""
+    return _PROMISES.get(name)
 
 
 def find_record(name: str) -> type:

@@ -2,6 +2,7 @@
 
 from secure_fl.runtime.line import Exchange
 from secure_fl.runtime.network import NetworkFederation
-from secure_fl.runtime.node import Node, Terms
+from secure_fl.runtime.node import Node
+from secure_fl.runtime.terms import Terms
 
 __all__ = ["Exchange", "NetworkFederation", "Node", "Terms"]

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.runtime.line import ANSWER, REQUEST
-from secure_fl.runtime.node import Node
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -139,12 +138,16 @@ def make_client_app() -> "ClientApp":
     def query(message: Message, context: Context) -> Message:
         from secure_fl.runtime.settings import make_node
 
-        request = _content(message)
-        if request is None:
-            raise InputError("message: not one of securefl's")
-        node: Node = make_node(context.node_config, context.run_config)
-        answer = ConfigRecord({_FIELD: node.answer(request)})
-        return Message(RecordDict({_RECORD: answer}), reply_to=message)
+        try:
+            request = _content(message)
+            if request is None:
+                raise InputError("message: not one of securefl's")
+            answer = make_node(context.node_config, context.run_config).answer(request)
+        except Exception as error:
+            # Flower would tell the server the error's text, which may name files or quote records.
+            log.exception("no answer")
+            answer = wire.encode({"dropped": type(error).__name__}, kind=ANSWER)
+        return Message(RecordDict({_RECORD: ConfigRecord({_FIELD: answer})}), reply_to=message)
 
     return app
 
@@ -158,7 +161,8 @@ def make_server_app() -> "ServerApp":
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        from secure_fl.runtime.settings import read_plan, train
+        from secure_fl.runtime.plan import read_plan
+        from secure_fl.runtime.training import train
 
         logging.getLogger("secure_fl").setLevel(logging.INFO)
         plan = read_plan(context.run_config)
@@ -173,13 +177,13 @@ def write_app(folder: Path, config: Mapping[str, Any]) -> None:
 
     Args:
         folder: must not exist.
-        config: of the run, see `secure_fl.runtime.settings.Plan`; None is left out.
+        config: of the run, see `secure_fl.runtime.plan.Plan`; None is left out.
 
     Raises:
         InputError: the folder exists, or a setting is wrong.
     """
     from secure_fl._files import new_folder
-    from secure_fl.runtime.settings import read_plan
+    from secure_fl.runtime.plan import read_plan
 
     given = {key: value for key, value in config.items() if value is not None}
     read_plan(given)

@@ -7,11 +7,10 @@ through the node's own memory; they never leave its machine.
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.keys import KeyPair, Member, PairKeys
 from secure_fl.federation.secagg.parameters import Parameters
+from secure_fl.runtime.descriptions import as_array
 
 _PAIR = ("seal_out", "seal_in", "confirm_out", "confirm_in")
 
@@ -23,18 +22,18 @@ class KeptClient(ProtocolClient):
         """All of its state, secrets included, as a value of the wire encoding."""
         return {
             "step": self._step,
-            "self_seed": _blob(self._self_seed),
-            "mask_seed": _blob(self._mask_seed),
+            "self_seed": as_array(self._self_seed),
+            "mask_seed": as_array(self._mask_seed),
             "holders": dict(self._holders),
             "near": list(self._near),
-            "mask_keys": {name: _blob(key) for name, key in self._mask_keys.items()},
+            "mask_keys": {name: as_array(key) for name, key in self._mask_keys.items()},
             "pairs": {
-                name: [_blob(getattr(keys, field)) for field in _PAIR]
+                name: [as_array(getattr(keys, field)) for field in _PAIR]
                 for name, keys in self._pairs.items()
             },
-            "own_share": _blob(self._own_share),
+            "own_share": as_array(self._own_share),
             "held": {
-                name: None if pair is None else [_blob(each) for each in pair]
+                name: None if pair is None else [as_array(each) for each in pair]
                 for name, pair in self._held.items()
             },
             "survivors": list(self._survivors),
@@ -68,7 +67,3 @@ class KeptClient(ProtocolClient):
         }
         client._survivors = tuple(state["survivors"])
         return client
-
-
-def _blob(data: bytes) -> Any:
-    return np.frombuffer(data, np.uint8)

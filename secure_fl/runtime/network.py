@@ -30,8 +30,8 @@ from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name
 from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
+from secure_fl.runtime.descriptions import as_array, describe_parameters, structure_of
 from secure_fl.runtime.line import Exchange, Line
-from secure_fl.runtime.node import describe_parameters, structure_of
 
 
 class NetworkFederation(Federation):
@@ -257,7 +257,7 @@ class NetworkEngine(Engine):
         for step in ("share", "mask", "confirm", "unmask"):
             replies = server.close_step()
             requests = {
-                name: {"do": step, "message": np.frombuffer(message, np.uint8)}
+                name: {"do": step, "message": as_array(message)}
                 for name, message in replies.items()
             }
             for name, message in replies.items():

@@ -8,15 +8,14 @@ answered once even if two processes are asked at the same time (a lock on the no
 import contextlib
 import fcntl
 import logging
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
 
+from dp import BudgetError
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
@@ -24,39 +23,23 @@ from secure_fl.federation.client import Client
 from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.runtime import Call, InProcess
-from secure_fl.federation.secagg.encoding import FixedPoint, Words
+from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.errors import ProtocolError
 from secure_fl.federation.secagg.keys import KEY, Directory, Identity, Member
-from secure_fl.federation.secagg.parameters import SESSION, Parameters
+from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.steps import find_step
-from secure_fl.federation.trees import SparseArray, Structure, Tree, flatten, is_finite
+from secure_fl.federation.trees import SparseArray, Tree, flatten, is_finite
+from secure_fl.runtime.descriptions import as_array, describe, encoding_of, parameters_of
+from secure_fl.runtime.heads import HeadKeeper
 from secure_fl.runtime.kept_client import KeptClient
 from secure_fl.runtime.line import ANSWER, REQUEST
+from secure_fl.runtime.terms import Terms
 
 log = logging.getLogger(__name__)
 
 _KEPT = "federation node"
 _STARTS = 2
 """Rounds whose start a node can go back to: a server repeats at most the one it was killed in."""
-
-
-@frozen
-class Terms:
-    """What a node insists on, whatever the server asks.
-
-    Attributes:
-        secure: every update is masked.
-        noise: least noise multiplier of every sum, 0 for none; implies `secure`.
-        clip: largest L2 norm that updates may be clipped to; noise is relative to it.
-        sums: private sums that the node answers in all.
-        colluding: surviving clients that may tell the server their noise.
-    """
-
-    secure: bool = False
-    noise: float = 0.0
-    clip: float = math.inf
-    sums: int = 2**31
-    colluding: int = 0
 
 
 class Node:
@@ -70,6 +53,7 @@ class Node:
         identity: its lasting signature key; needed by secure aggregation.
         directory: every client's public signature key, known beforehand and not from the server.
         terms: what it insists on.
+        heads: trains and keeps the client's heads, where the plan is of heads.
     """
 
     def __init__(
@@ -81,6 +65,7 @@ class Node:
         identity: Identity | None = None,
         directory: Directory | None = None,
         terms: Terms | None = None,
+        heads: HeadKeeper | None = None,
     ) -> None:
         self.name = name
         self._load = load
@@ -88,6 +73,7 @@ class Node:
         self._identity = identity
         self._directory = directory
         self._terms = terms or Terms()
+        self._heads = heads
 
     def answer(self, request: bytes) -> bytes:
         """The answer to one request; what fails here is told by its kind alone.
@@ -103,7 +89,7 @@ class Node:
                 log.error("%s", error)
                 cause = error.__cause__
                 found = {"failed": type(cause if cause is not None else error).__name__}
-            except (InputError, ProtocolError, QuorumError) as error:
+            except (InputError, ProtocolError, QuorumError, BudgetError) as error:
                 log.error('client "%s": %s', self.name, error)
                 found = {"dropped": type(error).__name__}
             except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -137,19 +123,23 @@ class Node:
             case "name":
                 return {"name": self.name}
             case "run":
-                if self._terms.secure or self._terms.noise > 0:
-                    raise PrivacyError("server: asks for a bare update; this node masks all")
-                tree, client = self._run(request, kept)
+                self._terms.check_bare()
+                client = self._load()
+                tree = self._run(request, kept, client)
                 return {"tree": tree, "weight": client.weight}
             case "begin":
                 return self._begin(request, kept)
             case "share" | "mask" | "confirm" | "unmask":
                 return self._go_on(request, kept)
-        raise FederationError(f"server: asks for {request['do']!r}, which no node does")
+            case "facts" if self._heads is not None:
+                return self._heads.facts()
+            case "head" if self._heads is not None:
+                return self._heads.train(request["federation"])
+        raise FederationError(f"server: asks for {request['do']!r}, which this node does not do")
 
     # ----------------------------------------------------------------------------------- steps
 
-    def _run(self, request: Mapping[str, Any], kept: dict[str, Any]) -> tuple[Tree, Client]:
+    def _run(self, request: Mapping[str, Any], kept: dict[str, Any], client: Client) -> Tree:
         """Runs the step on the state that the client had when the round began."""
         step = find_step(request["step"])
         seed, number, call = request["key"]
@@ -161,25 +151,34 @@ class Node:
             starts[str(number)] = kept["now"]
         for old in sorted(starts, key=int)[:-_STARTS]:
             del starts[old]
-        client = self._load()
         client.state = {key: array.copy() for key, array in kept["now"].items()}
         asked = Call(step, tuple(request["broadcast"]), seed, number, call)
         ((_, tree),) = InProcess([client]).run(asked, [self.name])
         kept["now"] = dict(client.state)
-        return tree, client
+        return tree
 
     # ------------------------------------------------------------------------------ secure sums
 
     def _begin(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-        parameters = _parameters(request["sum"])
+        parameters = parameters_of(request["sum"])
         coding = request["coding"]
-        self._check(parameters, coding, kept)
+        if self._directory is not None and not set(parameters.names) <= set(self._directory):
+            raise ProtocolError("server: a sum with clients that are not in the directory")
+        self._terms.check_masked(parameters, coding, kept.get("private_sums", 0))
         member = self._member(parameters.session, kept)
         context = parameters.context.hex()
         if context in kept["sums"]:
             raise ProtocolError(f'client "{self.name}": was asked twice for one sum; not answered')
         kept["sums"] = [*kept["sums"], context]
-        tree, client = self._run(request, kept)
+        client = self._load()
+        self._terms.book(
+            request["step"],
+            client,
+            parameters,
+            coding,
+            tuple(request["broadcast"]),
+        )
+        tree = self._run(request, kept, client)
         structure, leaves = flatten(tree)
         if not all(map(is_finite, leaves)):
             return {"refused": True}
@@ -198,7 +197,7 @@ class Node:
             "codes": self._codes(coding, client.weight, vector),
             "coding": coding,
         }
-        return {"message": _blob(message), "structure": describe(structure)}
+        return {"message": as_array(message), "structure": describe(structure)}
 
     def _go_on(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         running = kept["sum"]
@@ -206,7 +205,7 @@ class Node:
         kept["sum"] = None
         if running is None:
             raise ProtocolError(f'client "{self.name}": no sum is running')
-        parameters = _parameters(running["sum"])
+        parameters = parameters_of(running["sum"])
         member = self._member(parameters.session, kept)
         client = KeptClient.load(member, parameters, running["client"])
         message = request["message"].tobytes()
@@ -218,29 +217,7 @@ class Node:
             step = {"share": client.share, "confirm": client.confirm, "unmask": client.unmask}
             answer = step[request["do"]](message)
         kept["sum"] = {**running, "client": client.dump()}
-        return {"message": _blob(answer)}
-
-    def _check(
-        self, parameters: Parameters, coding: Mapping[str, Any], kept: Mapping[str, Any]
-    ) -> None:
-        if self._directory is not None and not set(parameters.names) <= set(self._directory):
-            raise ProtocolError("server: a sum with clients that are not in the directory")
-        terms = self._terms
-        if terms.noise <= 0:
-            return
-        if "sigma" not in coding:
-            raise PrivacyError(
-                f"server: asks for a sum without noise, this node adds {terms.noise:g}"
-            )
-        honest = parameters.threshold - terms.colluding
-        noise = coding["sigma"] / coding["steps"] * math.sqrt(max(0, honest))
-        if coding["clip"] > terms.clip or noise < terms.noise * (1 - 1e-9):
-            raise PrivacyError(
-                f"server: clip {coding['clip']:g} and noise {noise:g}, this node wants at most"
-                f" {terms.clip:g} and at least {terms.noise:g}"
-            )
-        if kept.get("private_sums", 0) >= terms.sums:
-            raise PrivacyError(f"this node answered the {terms.sums} private sums it allows")
+        return {"message": as_array(answer)}
 
     def _member(self, session: bytes, kept: dict[str, Any]) -> Member:
         if self._identity is None or self._directory is None:
@@ -250,7 +227,10 @@ class Node:
             )
         found = kept["member"]
         if found is None or found["session"].tobytes() != session:
-            found = kept["member"] = {"session": _blob(session), "seed": _blob(os.urandom(KEY))}
+            found = kept["member"] = {
+                "session": as_array(session),
+                "seed": as_array(os.urandom(KEY)),
+            }
             kept["sums"] = []
         seed: bytes = found["seed"].tobytes()
         return Member(self.name, self._identity, self._directory, session, lambda _: seed)
@@ -263,7 +243,7 @@ class Node:
             codes, clipped = Grid(coding["clip"], coding["steps"]).place(vector)
             outside = int(clipped)
         else:
-            encoding = _encoding(coding)
+            encoding = encoding_of(coding)
             if coding["weighted"]:
                 if weight > coding["largest"]:
                     raise FederationError(
@@ -289,60 +269,4 @@ class Node:
         kept["private_sums"] = kept.get("private_sums", 0) + 1
         # A fresh secret for every sum: nothing is ever repeated under the same noise.
         noise = NoiseSource().draw(coding["sigma"], codes, parameters.context)
-        return _encoding(coding).wrap(codes + noise)
-
-
-def _encoding(coding: Mapping[str, Any]) -> FixedPoint:
-    return FixedPoint(coding["clip"], coding["clients"], coding["bits"], coding["outside"])
-
-
-def _parameters(described: Mapping[str, Any]) -> Parameters:
-    numbers = {key: int(described[key]) for key in ("round", "call", "threshold", "degree")}
-    session = described["session"].tobytes()
-    if len(session) != SESSION:
-        raise ProtocolError("server: a session without a name")
-    return Parameters(
-        session=session,
-        names=tuple(described["names"]),
-        share_threshold=int(described["share_threshold"]),
-        bits=int(described["bits"]),
-        **numbers,
-    )
-
-
-def describe_parameters(parameters: Parameters) -> dict[str, Any]:
-    """What `begin` tells a node of the sum."""
-    return {
-        "session": _blob(parameters.session),
-        "round": parameters.round,
-        "call": parameters.call,
-        "names": list(parameters.names),
-        "threshold": parameters.threshold,
-        "degree": parameters.degree,
-        "share_threshold": parameters.share_threshold,
-        "bits": parameters.bits,
-    }
-
-
-def describe(structure: Structure) -> list[Any]:
-    """A structure as a value of the wire encoding."""
-    children = [describe(child) for child in structure.children]
-    return [structure.kind, list(structure.keys), children, structure.dtype, list(structure.shape)]
-
-
-def structure_of(described: Any) -> Structure:
-    """The structure that `describe` described.
-
-    Raises:
-        FederationError: it describes none.
-    """
-    try:
-        kind, keys, children, dtype, shape = described
-        parts = tuple(structure_of(child) for child in children)
-        return Structure(kind, tuple(keys), parts, dtype, tuple(int(n) for n in shape))
-    except (TypeError, ValueError) as error:
-        raise FederationError("a node's answer describes no tree") from error
-
-
-def _blob(data: bytes) -> Any:
-    return np.frombuffer(data, np.uint8)
+        return encoding_of(coding).wrap(codes + noise)

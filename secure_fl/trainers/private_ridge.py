@@ -27,7 +27,8 @@ from secure_fl.federation import (
     calibrate,
     client_step,
 )
-from secure_fl.federation.privacy import distributed_multiplier, part_noise
+from secure_fl.federation.privacy import TAIL, distributed_multiplier, part_noise
+from secure_fl.federation.steps import NoisySum, promise_of
 from secure_fl.objectives.base import Array, scale_rows
 from secure_fl.trainers._client import records
 
@@ -97,6 +98,31 @@ def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
     return (codes + part_noise(noise.sigma).draw(len(codes))) * GRID
 
 
+@promise_of(local_noisy_moments)
+def noisy_moments(client: Client, fewest: int, most: int, noise: MomentNoise) -> NoisySum:
+    """What a sum of noisy moments costs, as any of its clients can tell."""
+    event = _event(client.features.shape[1], fewest, most, noise)
+    # Records have norm 1; the number of records is the same in neighbouring data sets.
+    return NoisySum(event, len(client) * math.sqrt(2.0) + TAIL * noise.sigma * GRID, GRID)
+
+
+def _event(features: int, fewest: int, most: int, noise: MomentNoise) -> Event:
+    size = _entries(features, noise.outputs)
+    booked = distributed_multiplier(_sensitivity(size), noise.sigma, fewest, most, size)
+    what = f"noisy second moments of {features} features and {noise.outputs} classes"
+    return Event(what, Record(noise.norm), gaussian=Gaussian(booked, discrete=True))
+
+
+def _entries(features: int, outputs: int) -> int:
+    return features * (features + 1) // 2 + features * outputs
+
+
+def _sensitivity(size: int) -> float:
+    # Rounding moves each entry of either data set's moments by at most half a step, and the
+    # rounding errors of sums of up to 10^6 records stay far below a hundredth of one.
+    return SENSITIVITY / GRID + 1.01 * math.sqrt(size)
+
+
 def private_ridge(
     fed: Federation,
     *,
@@ -140,16 +166,11 @@ def private_ridge(
         )
     if not (math.isfinite(norm) and norm > 0) or features < 1 or outputs < 2:
         raise InputError(f"private_ridge: norm {norm}, {features} features, {outputs} classes")
-    size = features * (features + 1) // 2 + features * outputs
-    # Rounding moves each entry of either data set's moments by at most half a step, and the
-    # rounding errors of sums of up to 10^6 records stay far below a hundredth of one.
-    sensitivity = SENSITIVITY / GRID + 1.01 * math.sqrt(size)
     multiplier = calibrate(epsilon, delta, 1)
-    sigma = multiplier * sensitivity / math.sqrt(fewest)
-    booked = distributed_multiplier(sensitivity, sigma, fewest, len(fed.participants), size)
-    what = f"round {fed.round}: noisy second moments of {features} features"
-    ledger.spend(Event(what, Record(norm), gaussian=Gaussian(booked, discrete=True)))
-    total = fed.sum(local_noisy_moments, MomentNoise(norm, outputs, sigma))
+    sigma = multiplier * _sensitivity(_entries(features, outputs)) / math.sqrt(fewest)
+    noise = MomentNoise(norm, outputs, sigma)
+    ledger.spend(_event(features, fewest, len(fed.participants), noise))
+    total = fed.sum(local_noisy_moments, noise)
     split = features * (features + 1) // 2
     gram = _unpacked(total[:split], features)
     cross = total[split:].reshape(features, outputs)

@@ -19,7 +19,8 @@ from secure_fl.linear_model import LinearModel
 from secure_fl.recipe import Recipe
 from secure_fl.runtime.flower import write_app
 from secure_fl.runtime.identities import read_directory, read_identity, write_identity
-from secure_fl.runtime.settings import make_node, read_plan
+from secure_fl.runtime.plan import read_plan
+from secure_fl.runtime.settings import make_node
 from tests.secure_fl.runtime.flower_run import BIN, Deployment, deployment
 from tests.secure_fl.trainers.federations import pool
 

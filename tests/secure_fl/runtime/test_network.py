@@ -1,7 +1,7 @@
 """The handle over messages: the same sums as in one process, with real nodes and real bytes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,56 +21,16 @@ from secure_fl.federation import (
     wire,
 )
 from secure_fl.federation.privacy import UNIT
-from secure_fl.federation.secagg.keys import Identity
 from secure_fl.objectives import SquaredLoss
-from secure_fl.runtime import NetworkFederation, Node, Terms
-from secure_fl.runtime.line import ANSWER, REQUEST
+from secure_fl.runtime import NetworkFederation, Terms
+from secure_fl.runtime.line import ANSWER
 from secure_fl.trainers import fednewton
 from tests.secure_fl.federation import steps
 from tests.secure_fl.federation.conftest import make_clients
+from tests.secure_fl.runtime.post import Post
 from tests.secure_fl.trainers.federations import pool
 
 SECURE = SecureAggregation(max_weight=100.0)
-
-
-class Post:
-    """Hands messages to nodes of this process; forgets everything of a node but its folder."""
-
-    def __init__(
-        self, clients: list[Client], folder: Path, terms: Mapping[str, Terms] | None = None
-    ) -> None:
-        self._identities = {client.name: Identity() for client in clients}
-        self._directory = {name: each.public for name, each in self._identities.items()}
-        self._clients = {client.name: client for client in clients}
-        self._folder = folder
-        self._terms = terms or {}
-        self.lost: Callable[[str, str], bool] = lambda name, what: False
-        self.seen: list[tuple[str, bytes]] = []
-
-    def node(self, name: str) -> Node:
-        records = self._clients[name]
-
-        def load() -> Client:
-            return Client(name, records.features, records.targets)
-
-        return Node(
-            name,
-            load,
-            self._folder / name,
-            identity=self._identities[name],
-            directory=self._directory,
-            terms=self._terms.get(name),
-        )
-
-    def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
-        answers = {}
-        for name, request in requests.items():
-            what = wire.decode(request, kind=REQUEST)["do"]
-            if not self.lost(name, what):
-                answers[name] = self.node(name).answer(request)
-                self.seen.append((name, answers[name]))
-        # Another order than that of the sum: answers come as they come.
-        return dict(reversed(answers.items()))
 
 
 @pytest.fixture

@@ -1,0 +1,66 @@
+"""Noise and books of an iterative training run, from the numbers that its parties agree on."""
+
+from pathlib import Path
+
+from dp import Budget, Ledger, Record
+from secure_fl.errors import InputError
+from secure_fl.federated_training import RecordPrivacy
+from secure_fl.federation import ClientPrivacy, calibrate
+from secure_fl.federation.privacy import UNIT
+from secure_fl.recipe import Recipe
+
+
+def client_privacy(
+    recipe: Recipe, epsilon: float, delta: float, clip: float | None, books: Path
+) -> ClientPrivacy:
+    """Noise that hides a whole client, as much as all sums of the recipe together need.
+
+    Args:
+        recipe: what is to be run.
+        epsilon: above 0, per client's contribution.
+        delta: in (0, 1).
+        clip: public L2 norm of a client's update.
+        books: the federation's ledger; made, with this budget, where there is none.
+
+    Raises:
+        InputError: no clip, or a method whose number of sums is not known beforehand.
+        dp.LedgerError: the ledger was edited.
+    """
+    if clip is None:
+        raise InputError("client-epsilon: needs --clip, a public L2 norm of a client's update")
+    if recipe.sums is None:
+        raise InputError(
+            f"client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
+            " and each costs privacy; switch the safeguard off (--no-safeguard)"
+        )
+    noise = calibrate(epsilon, delta, recipe.sums)
+    ledger = _opened(books, Budget(epsilon, delta, UNIT))
+    return ClientPrivacy(clip, noise, recipe.sums, ledger, delta)
+
+
+def record_privacy(
+    recipe: Recipe, epsilon: float, delta: float, norm: float, books: Path
+) -> RecordPrivacy:
+    """What private-ridge promises every record.
+
+    Args:
+        recipe: of private-ridge, with masked sums.
+        epsilon: above 0, per record replaced.
+        delta: in (0, 1).
+        norm: public L2 norm that records are clipped to.
+        books: the federation's ledger; made, with this budget, where there is none.
+
+    Raises:
+        InputError: sums are not masked.
+        dp.LedgerError: the ledger was edited.
+    """
+    if not recipe.secure:
+        raise InputError(
+            "private-ridge: needs masked sums (--aggregate secure), the server must see sums alone"
+        )
+    ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
+    return RecordPrivacy(epsilon, delta, norm, ledger)
+
+
+def _opened(books: Path, budget: Budget) -> Ledger:
+    return Ledger.open(books) if books.exists() else Ledger.create(books, books.stem, budget)
