@@ -1,0 +1,206 @@
+"""A SuperLink and SuperNodes as processes of this machine, for trials, tests and measurements.
+
+Linux only: processes are found by a mark in their environment, so that all are stopped whatever
+started them, the ones that Flower puts into sessions of their own included.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+POLL = 0.05
+"""Seconds between two looks of Flower's SuperExec for work; Flower's default is 1."""
+_MARK = "SECUREFL_LOOPBACK"
+_BIN = Path(sys.executable).parent
+
+
+@frozen
+class Certificates:
+    """TLS and node authentication of a deployment.
+
+    Attributes:
+        authority: certificate that all trust, PEM.
+        certificate: of the SuperLink, for 127.0.0.1.
+        key: of the SuperLink.
+    """
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+class Loopback:
+    """Processes of one deployment; see `loopback`.
+
+    Args:
+        folder: for logs, Flower's home and the SuperLink's database.
+        certificates: None runs without TLS, with Flower's own flag.
+
+    Attributes:
+        folder: as given.
+        port: of the SuperLink.
+        name: of the SuperLink in Flower's config.toml.
+    """
+
+    def __init__(self, folder: Path, certificates: Certificates | None = None) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.name = "here"
+        self._certificates = certificates
+        self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
+        home = folder / "flwr"
+        home.mkdir()
+        safety = "insecure = true"
+        if certificates is not None:
+            safety = f'root-certificates = "{certificates.authority}"'
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{self.name}"\n\n[superlink.{self.name}]\n'
+            f'address = "127.0.0.1:{self.port}"\n{safety}\n'
+        )
+        self._environment = {
+            **os.environ,
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL),
+            "PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def superlink(self) -> None:
+        """Starts the SuperLink and waits until it listens; it keeps its state in a database.
+
+        Raises:
+            RuntimeError: it does not listen within a minute.
+        """
+        safety = ["--insecure"]
+        if self._certificates is not None:
+            given = self._certificates
+            safety = ["--ssl-ca-certfile", str(given.authority), "--enable-supernode-auth"]
+            safety += ["--ssl-certfile", str(given.certificate), "--ssl-keyfile", str(given.key)]
+        self.start(
+            "superlink",
+            *("flower-superlink", *safety, "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--database", str(self.folder / "superlink.db")),
+            "--disable-runtime-dependency-installation",
+        )
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"the SuperLink does not listen: {self.log('superlink')}")
+
+    def supernode(
+        self, name: str, config: Mapping[str, str | bool | float], identity: Path | None = None
+    ) -> None:
+        """Starts a SuperNode.
+
+        Args:
+            name: of the process.
+            config: its `--node-config`.
+            identity: its private key, registered at the SuperLink; needed with certificates.
+        """
+        # TOML's strings, numbers and booleans are written as JSON's.
+        pairs = [f"{key}={json.dumps(value)}" for key, value in config.items()]
+        safety = ["--insecure"]
+        if self._certificates is not None:
+            safety = ["--root-certificates", str(self._certificates.authority)]
+        if identity is not None:
+            safety += ["--auth-supernode-private-key", str(identity)]
+        self.start(
+            name,
+            *("flower-supernode", *safety, "--superlink", f"127.0.0.1:{self.port}"),
+            *("--host", "127.0.0.1", "--port", str(free_port())),
+            *("--node-config", " ".join(pairs)),
+        )
+
+    def run(self, name: str, app: Path) -> "subprocess.Popen[bytes]":
+        """Starts a run of an app folder, as `flwr run` does; its log is the run's."""
+        return self.start(name, "flwr", "run", str(app), self.name, "--stream")
+
+    def start(self, name: str, *command: str) -> "subprocess.Popen[bytes]":
+        """Starts a process of the deployment; its output goes to NAME.log."""
+        mark = secrets.token_hex(8)
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [str(_BIN / command[0]), *command[1:]],
+                env={**self._environment, _MARK: mark},
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._running[name] = mark, process
+        return process
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Sends a signal to a process and to all that it started."""
+        mark, _ = self._running[name]
+        for pid in _marked(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self, name: str) -> None:
+        """Ends a process and all that it started, at once and without a farewell."""
+        mark, process = self._running[name]
+        # A process that was about to start another may have done so meanwhile.
+        while _marked(mark):
+            self.signal(name, signal.SIGKILL)
+            process.poll()
+            time.sleep(0.01)
+        process.wait()
+        del self._running[name]
+
+    def log(self, name: str) -> str:
+        """What a process has said so far."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for name in list(self._running):
+            self.kill(name)
+
+
+@contextlib.contextmanager
+def loopback(folder: Path, certificates: Certificates | None = None) -> Iterator[Loopback]:
+    """A deployment whose processes end with the block, also by an error.
+
+    Args:
+        folder: empty.
+        certificates: see `Loopback`.
+    """
+    found = Loopback(folder, certificates)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes with the mark in their environment; zombies have none."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if wanted in file.read_bytes().split(b"\0"):
+                found.append(int(file.parent.name))
+    return found
