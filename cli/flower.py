@@ -36,10 +36,12 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 @click.option("--out", required=True, help="Run folder that the server writes the model to.")
 @click.option("--method", default="fednewton", show_default=True, help="As `train --method`.")
 @click.option(
-    "--aggregate", type=click.Choice(["plain", "secure"]), default="secure", show_default=True
+    "--aggregate",
+    type=click.Choice(["plain", "secure"]),
+    help="Sums in the clear or masked; default: secure. kahm has no sums.",
 )
 @click.option("--max-weight", type=float, help="secure: bound on the records of one client.")
-@click.option("--rounds", default=10, show_default=True)
+@click.option("--rounds", type=int, help="Default: 10. kahm has none.")
 @click.option(
     "--set",
     "settings",
@@ -56,9 +58,9 @@ def app(
     classes: str,
     out: str,
     method: str,
-    aggregate: str,
+    aggregate: str | None,
     max_weight: float | None,
-    rounds: int,
+    rounds: int | None,
     settings: dict[str, Any],
 ) -> None:
     """Write FOLDER, which `flwr run` takes: what to train, on whom. It holds no secret."""
@@ -69,7 +71,7 @@ def app(
         "classes": classes,
         "out": out,
         "method": method,
-        "secure": aggregate == "secure",
+        "secure": None if method == "kahm" and aggregate is None else aggregate != "plain",
         "max-weight": max_weight,
         "rounds": rounds,
         **settings,

@@ -7,13 +7,14 @@ client keeps lies in the folder that its node's owner names.
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.runtime.line import ANSWER, REQUEST
+from secure_fl.runtime.node import Node
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -127,8 +128,15 @@ def _content(message: "Message") -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
-def make_client_app() -> "ClientApp":
-    """The app that every SuperNode runs; its `--node-config` says whose records it answers for."""
+def make_client_app(
+    make: Callable[[Mapping[str, Any], Mapping[str, Any]], Node] | None = None,
+) -> "ClientApp":
+    """The app that every SuperNode runs; its `--node-config` says whose records it answers for.
+
+    Args:
+        make: the node, of the SuperNode's own configuration and the run's; by default
+            `secure_fl.runtime.settings.make_node`. Whatever it imports is what a server may ask.
+    """
     from flwr.app import ConfigRecord, Context, Message, RecordDict
     from flwr.clientapp import ClientApp
 
@@ -138,22 +146,39 @@ def make_client_app() -> "ClientApp":
     def query(message: Message, context: Context) -> Message:
         from secure_fl.runtime.settings import make_node
 
-        try:
-            request = _content(message)
-            if request is None:
-                raise InputError("message: not one of securefl's")
-            answer = make_node(context.node_config, context.run_config).answer(request)
-        except Exception as error:
-            # Flower would tell the server the error's text, which may name files or quote records.
-            log.exception("no answer")
-            answer = wire.encode({"dropped": type(error).__name__}, kind=ANSWER)
+        own, run = context.node_config, context.run_config
+        answer = answer_of(lambda: (make or make_node)(own, run), _content(message))
         return Message(RecordDict({_RECORD: ConfigRecord({_FIELD: answer})}), reply_to=message)
 
     return app
 
 
-def make_server_app() -> "ServerApp":
-    """The app that the SuperLink runs: trains by the run's configuration and writes the model."""
+def answer_of(make: Callable[[], Node], request: bytes | None) -> bytes:
+    """A node's answer, or that it has none and of what kind the error was.
+
+    Flower by itself would send the error's text, which may name files or quote records.
+
+    Args:
+        make: the node.
+        request: None where the message held none of securefl's.
+    """
+    try:
+        if request is None:
+            raise InputError("message: not one of securefl's")
+        return make().answer(request)
+    except Exception as error:
+        log.exception("no answer")
+        return wire.encode({"dropped": type(error).__name__}, kind=ANSWER)
+
+
+def make_server_app(
+    train: Callable[["Grid", Mapping[str, Any]], None] | None = None,
+) -> "ServerApp":
+    """The app that the SuperLink runs: trains by the run's configuration and writes the model.
+
+    Args:
+        train: does something else with the grid (see `GridExchange`) and the configuration.
+    """
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
 
@@ -161,15 +186,19 @@ def make_server_app() -> "ServerApp":
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        from secure_fl.runtime.plan import read_plan
-        from secure_fl.runtime.training import train
-
         logging.getLogger("secure_fl").setLevel(logging.INFO)
-        plan = read_plan(context.run_config)
-        exchange = GridExchange(grid, plan.clients, plan.wait)
-        train(exchange, plan, lambda line: print(line, flush=True))
+        (train or _train_by_plan)(grid, context.run_config)
 
     return app
+
+
+def _train_by_plan(grid: "Grid", config: Mapping[str, Any]) -> None:
+    from secure_fl.runtime import training
+    from secure_fl.runtime.plan import read_plan
+
+    plan = read_plan(config)
+    exchange = GridExchange(grid, plan.clients, plan.wait)
+    training.train(exchange, plan, lambda line: print(line, flush=True))
 
 
 def write_app(folder: Path, config: Mapping[str, Any]) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from secure_fl.errors import InputError
-from secure_fl.runtime.flower import write_app
+from secure_fl.federation import wire
+from secure_fl.runtime.flower import answer_of, write_app
 from secure_fl.runtime.identities import read_directory, read_identity, write_identity
+from secure_fl.runtime.line import ANSWER
 from secure_fl.runtime.plan import read_plan
 from secure_fl.runtime.settings import make_node
 
@@ -51,6 +53,14 @@ def test_train_on_flower_refuses_what_it_cannot_mean(
     assert message in found.stderr
 
 
+def test_the_command_writes_an_app_of_heads(tmp_path: Path) -> None:
+    options = "--clients", "a,b", "--classes", "x,y", "--out", "run", "--method", "kahm"
+    assert securefl("flower", "app", str(tmp_path / "app"), *options).returncode == 0
+    refused = securefl("flower", "app", str(tmp_path / "no"), *options, "--aggregate", "secure")
+    assert refused.returncode == 2
+    assert "secure: no setting of a run" in refused.stderr
+
+
 PLAN = {"clients": "a,b", "classes": "x,y", "method": "fednewton", "out": "run"}
 
 
@@ -59,7 +69,8 @@ PLAN = {"clients": "a,b", "classes": "x,y", "method": "fednewton", "out": "run"}
     [
         ({"colour": 1}, "colour: no setting of a run"),
         ({"clients": "a"}, "clients: found 1"),
-        ({"method": "private-ridge"}, "private-ridge"),
+        ({"method": "private-ridge"}, "private-ridge: needs secure"),
+        ({"epsilon": 1.0}, "epsilon: of private-ridge and kahm alone"),
         ({"secure": True}, "max-weight: missing"),
         ({"random-features": 10}, "features: missing"),
         ({"client-epsilon": 1.0}, "needs clip and ledger"),
@@ -81,6 +92,15 @@ def test_a_plan_that_cannot_be_run_is_refused(changed: dict[str, Any], message: 
 def test_a_nodes_configuration_is_checked(own: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_node(own, PLAN)
+
+
+@pytest.mark.parametrize("request_", [None, b"rubbish"])
+def test_an_error_leaves_its_node_without_its_text(tmp_path: Path, request_: bytes | None) -> None:
+    own = {"data": str(tmp_path / "no such file.npz"), "state": "/dev/null/secret"}
+    answer = answer_of(lambda: make_node(own, PLAN), request_)
+    assert set(wire.decode(answer, kind=ANSWER)) == {"dropped"}
+    assert b"secret" not in answer
+    assert b"such" not in answer
 
 
 def test_an_app_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
