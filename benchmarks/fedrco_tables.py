@@ -102,10 +102,13 @@ class Curve:
     help=f"Rounds with 10 clients; with 50 one in {SLOWER} of them.",
 )
 @click.option("--workers", default=2, show_default=True, help="Processes.")
-@click.option("--device", default="cpu", show_default=True, help="cpu or a CUDA device.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 def main(run: Run, rounds: int, workers: int, device: str) -> None:
     """Trains every method for the same rounds on the same partitions."""
+    from secure_fl.networks import choose_device
+
     run.seeds(SEED)
+    device = choose_device(device)
     partitions, clients = (PARTITIONS[:1], CLIENTS[:1]) if run.quick else (PARTITIONS, CLIENTS)
     rounds = 2 if run.quick else rounds
     run.parameter(rounds=rounds, rounds_of_50=rounds // SLOWER, device=device, tested=TESTED)

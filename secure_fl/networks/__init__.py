@@ -1,5 +1,6 @@
 """Networks trained by a federation. Imports torch: import this package late."""
 
+from secure_fl.networks.device import choose_device, deterministic
 from secure_fl.networks.local import LocalTraining
 from secure_fl.networks.models import (
     ConvNet,
@@ -46,9 +47,11 @@ __all__ = [
     "SecondOrder",
     "Thresholds",
     "accuracy",
+    "choose_device",
     "clustered_accuracy",
     "coordinate_search",
     "cross_validated",
+    "deterministic",
     "events",
     "fedavg",
     "fedavgr",

@@ -27,7 +27,7 @@ class LocalTraining:
         batch_size: at least 1.
         momentum: in [0, 1); its buffer starts anew every round.
         proximal: mu of FedProx, weight of |w - w_global|^2 / 2, >= 0.
-        device: where clients compute; "cpu" or a CUDA device.
+        device: where clients compute; see `choose_device`.
         privacy: of single records, by FedAvg, FedProx and FedAvgR; others refuse it.
 
     Raises:
