@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from secure_fl.federation import Client, Federation, Tree, client_step
+from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_step
 from secure_fl.kfac import Recorder
 from secure_fl.kfac.factors import apply, gradient_of, inverse, matrix_of
 from secure_fl.networks.local import LocalTraining, batches, network_of, records_of
@@ -90,12 +90,18 @@ def fedpm(
 
     Raises:
         ValueError: damping, momentum or proximal weight out of range.
+        PrivacyError: `training` asks for record-level privacy.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if not (math.isfinite(damping) and damping > 0):
         raise ValueError(f"FedPM: damping is {damping}; give a number above 0")
     if training.momentum or training.proximal:
         raise ValueError("FedPM: momentum and proximal must be 0; its steps are second-order")
+    if training.privacy is not None:
+        raise PrivacyError(
+            "FedPM: no record-level privacy; factors are moments of single records' inputs. Take"
+            " client-level privacy (Federation.privacy), or FedAvgR"
+        )
     state = start
     while state.round < rounds:
         mean = fed.mean(preconditioned_change, model, state.parameters, training, damping)

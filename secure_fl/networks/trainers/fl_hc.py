@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
-from secure_fl.federation import Federation, FederationError, broadcastable
+from secure_fl.federation import Federation, FederationError, PrivacyError, broadcastable
 from secure_fl.networks.local import LocalTraining
 from secure_fl.networks.models import Array, Model, accuracy
 from secure_fl.networks.trainers.fedavg import NetworkState, local_change
@@ -65,11 +65,17 @@ def fl_hc(
     Raises:
         ValueError: warm_up or clusters out of range.
         FederationError: a client was absent when the clusters were to be formed.
-        PrivacyError: secure aggregation or client-level privacy is on.
+        PrivacyError: secure aggregation or client-level privacy is on, or `training` asks for
+            record-level privacy.
         QuorumError: fewer clients of a cluster survived a round than the threshold.
     """
     if warm_up < 0 or clusters < 1:
         raise ValueError(f"FL+HC: found {warm_up} rounds of warm-up and {clusters} clusters")
+    if training.privacy is not None:
+        raise PrivacyError(
+            "FL+HC: no record-level privacy; the updates that are clustered are one training more"
+            " than the rounds that a calibration counts. Take FedAvg, FedProx or FedAvgR"
+        )
     if isinstance(start, ClusteredState):
         state = start
     else:

@@ -1,5 +1,7 @@
 """FL+HC and cross-validation inside the clients' records."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from secure_fl.federation import (
     SecureAggregation,
 )
 from secure_fl.networks import (
+    DPSGD,
     ClusteredState,
     LinearModel,
     LocalTraining,
@@ -100,6 +103,12 @@ def test_the_score_of_clusters_is_the_mean_over_clients_by_weight():
 def test_clustering_is_refused_where_the_server_may_not_see_single_updates():
     with pytest.raises(PrivacyError, match="gather"):
         last(grouped(Federation(opposed(), aggregation=SecureAggregation())))
+
+
+def test_record_level_privacy_is_refused_for_clusters():
+    private = replace(TRAINING, privacy=DPSGD(1.0, 1e-5, 12))
+    with pytest.raises(PrivacyError, match=r"FL\+HC: no record-level privacy"):
+        next(grouped(Federation(opposed()), training=private))
 
 
 def test_clustering_needs_every_client_present():

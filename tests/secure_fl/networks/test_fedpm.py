@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fl.federation import Client, Federation, SecureAggregation
+from secure_fl.federation import Client, Federation, PrivacyError, SecureAggregation
 from secure_fl.networks import (
+    DPSGD,
     LinearModel,
     LocalTraining,
     NetworkState,
@@ -119,3 +120,11 @@ def test_settings_that_do_not_fit_second_order_steps_are_refused(clients, traini
                 damping=damping,
             )
         )
+
+
+def test_record_level_privacy_is_refused_for_factors(clients):
+    model = LinearModel(3, 5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    private = LocalTraining(0.1, privacy=DPSGD(1.0, 1e-5, 1))
+    with pytest.raises(PrivacyError, match="FedPM: no record-level privacy"):
+        next(fedpm(Federation(clients), model, start=start, rounds=1, training=private))
