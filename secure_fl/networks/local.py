@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, PrivacyError, broadcastable
+from secure_fl.networks.closed_form import ClosedForm, has_closed_form
 from secure_fl.networks.models import Array, Model, Network, load, to_tensor
 from secure_fl.networks.record_privacy import DPSGD
 from secure_fl.networks.regularizers import Regularization
@@ -123,6 +124,32 @@ def as_vectors(network: Network, parameters: Array) -> tuple[Tensor, Tensor]:
     return values, gradients
 
 
+@dataclass(frozen=True)
+class Autograd:
+    """The gradient of a client's objective on a batch, by torch.
+
+    Attributes:
+        network: its parameters and their gradients are parts of vectors; see `as_vectors`.
+        gradients: the vector of the latter, shape (P,).
+        regularization: FedAvgR's terms, or None.
+        centre: mean of the global features, shape (1, D); None leaves MMD out.
+    """
+
+    network: Network
+    gradients: Tensor
+    regularization: Regularization | None
+    centre: Tensor | None
+
+    def __call__(self, x: Tensor, y: Tensor) -> None:
+        """Writes the gradient of a batch: features, shape (n, d), and class codes, shape (n,)."""
+        phi = self.network.features(x)
+        loss = cross_entropy(self.network.head(phi), y)
+        if self.regularization is not None:
+            loss = loss + self.regularization.penalty(self.network.head.weight, phi, self.centre)
+        self.gradients.zero_()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+
+
 def train(
     client: Client,
     model: Model,
@@ -146,13 +173,10 @@ def train(
     start, velocity = values.clone(), torch.zeros_like(values)
     # The MMD sees the samples' mean alone; it is the same for all batches.
     centre = None if drawn is None else to_tensor(drawn, training.device).mean(0, keepdim=True)
+    make = ClosedForm if has_closed_form(network, training.device) else Autograd
+    differentiate = make(network, gradients, regularization, centre)
     for x, y in batches(*records_of(client, training.device), training, client.rng):
-        phi = network.features(x)
-        loss = cross_entropy(network.head(phi), y)
-        if regularization is not None:
-            loss = loss + regularization.penalty(network.head.weight, phi, centre)
-        gradients.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
+        differentiate(x, y)
         if training.proximal:
             gradients.add_(values - start, alpha=training.proximal)
         velocity.mul_(training.momentum).add_(gradients)

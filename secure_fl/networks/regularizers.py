@@ -48,19 +48,24 @@ class Regularization:
         return total
 
 
+def trace_subgradient(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The trace norm and its subgradient of least norm; see `trace_norm`."""
+    if not bool(matrix.isfinite().all()):
+        # The decomposition would raise; not a number makes the handle refuse the update.
+        return matrix.new_full((), torch.nan), torch.full_like(matrix, torch.nan)
+    U, s, Vh = torch.linalg.svd(matrix, full_matrices=False)
+    # Directions at rounding level are no directions: any choice of theirs would be arbitrary.
+    tolerance = s.max() * max(matrix.shape) * torch.finfo(matrix.dtype).eps
+    kept = (s > tolerance).to(matrix.dtype)
+    return s.sum(), (U * kept) @ Vh
+
+
 class _TraceNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, matrix: Tensor) -> Tensor:
-        if not bool(matrix.isfinite().all()):
-            # The decomposition would raise; not a number makes the handle refuse the update.
-            ctx.save_for_backward(torch.full_like(matrix, torch.nan))
-            return matrix.new_full((), torch.nan)
-        U, s, Vh = torch.linalg.svd(matrix, full_matrices=False)
-        # Directions at rounding level are no directions: any choice of theirs would be arbitrary.
-        tolerance = s.max() * max(matrix.shape) * torch.finfo(matrix.dtype).eps
-        kept = (s > tolerance).to(matrix.dtype)
-        ctx.save_for_backward((U * kept) @ Vh)
-        return s.sum()
+        value, subgradient = trace_subgradient(matrix)
+        ctx.save_for_backward(subgradient)
+        return value
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Tensor:
