@@ -191,10 +191,14 @@ class Run:
         """Records settings, e.g. clients=100."""
         self.parameters.update(values)
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
     def progress(self, text: str) -> None:
         """One line to standard error with the seconds since the start."""
-        elapsed = time.monotonic() - self.started
-        print(f"[{elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)
+        print(f"[{self.elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)
 
     def as_dict(self, question: str) -> dict[str, Any]:
         """Everything the run found, as JSON types."""
@@ -204,7 +208,7 @@ class Run:
             "parameters": self.parameters,
             "seeds": self.seed_list,
             "environment": environment(),
-            "seconds": round(time.monotonic() - self.started, 3),
+            "seconds": round(self.elapsed, 3),
             "peak_memory_bytes": peak_memory(),
             "results": {table.name: table.as_json() for table in self.tables},
             "notes": self.notes,

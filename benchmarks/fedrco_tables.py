@@ -7,36 +7,34 @@ is best on training records after a few rounds; 0.00625, the paper's, is one of 
 than the paper's 1600, one seed.
 """
 
-import functools
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 import numpy as np
 
-from benchmarks._data import REPOSITORY, Split, mnist
-from benchmarks._federations import clients_of
+from benchmarks._data import REPOSITORY
+from benchmarks._fedrco import (
+    ABLATIONS,
+    CLIENTS,
+    FIRST,
+    PARTITIONS,
+    SECOND,
+    SEED,
+    TESTED,
+    Curve,
+    Task,
+    measured,
+)
 from benchmarks._harness import Run, benchmark
-from secure_fl.data import dirichlet, pathological
-from secure_fl.federation import Federation, FixedProbability, QuorumError
 from secure_fl.report import figures
 
 FIGURE = REPOSITORY / "docs" / "fedrco.svg"
-PARTITIONS = ("Dirichlet 0.1", "2 classes")
-CLIENTS = (10, 50)
 SLOWER = 5
 """50 clients get a fifth of the rounds: their rounds cost five times as much."""
-TESTED = 1000
-"""Test records of the accuracies: the first of the test set."""
-EVERY = 5
-"""Rounds between two measurements of the clients' own models."""
-SEED = 0
-
 RATES = {
     **dict.fromkeys(("FedAvg", "FedAvgM"), (0.05, 0.1, 0.2)),
     "FedAdam": (0.003, 0.01, 0.03),
@@ -47,75 +45,33 @@ SAME_RATE = {"FedProx": "FedAvg", "FedRCO": "FedRCO-ori"}
 TRIED, LAST = 8, 3
 """Rounds of a trial, and how many of the last ones count for its accuracy."""
 
-FIRST = ("FedAvg", "FedAvgM", "FedAdam", "FedProx")
-SECOND = ("LocalNewton", "FedPM", "FedRCO-ori", "FedRCO")
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "FedRCO, no monitor": {"monitor": False},
-    "FedRCO, T_inv 20": {"interval": 20},
-    "FedRCO, T_inv 50": {"interval": 50},
-    "FedRCO, T_inv 500": {"interval": 500},
-}
-"""Of FedRCO, which has the monitor and T_inv 200."""
-
-Trainer: TypeAlias = Callable[[Federation], Iterator[Any]]
-
-
-@dataclass(frozen=True)
-class Task:
-    """One run."""
-
-    partition: str
-    clients: int
-    method: str
-    rounds: int
-    device: str
-    rate: float
-    trial: bool = False
-
-
-@dataclass(frozen=True)
-class Curve:
-    """What a run found: accuracies in percent.
-
-    Attributes:
-        shared: of the global model, after every round; shorter where the handle refused the
-            updates of all clients.
-        seconds: spent until then in training, measuring left out.
-        own: by round: of the personal models on all test records, of these on the client's mix of
-            classes, and of the global model on it; means over the participants.
-        counted: rollbacks, resets, inversions.
-        inverting: share of the clients' time spent in inversions, in percent.
-    """
-
-    shared: list[float]
-    seconds: list[float]
-    own: dict[int, tuple[float, float, float]]
-    counted: tuple[int, int, int]
-    inverting: float
-
 
 @benchmark("does curvature pay in federated MNIST?")
 @click.option(
     "--rounds",
-    default=40,
+    default=200,
     show_default=True,
-    help=f"Rounds with 10 clients; with 50 one in {SLOWER} of them.",
+    help=f"The most rounds with 10 clients; with 50 one in {SLOWER} of them.",
 )
+@click.option("--minutes", default=30.0, show_default=True, help="The rounds are those that fit.")
 @click.option("--workers", default=2, show_default=True, help="Processes.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
-def main(run: Run, rounds: int, workers: int, device: str) -> None:
+def main(run: Run, rounds: int, minutes: float, workers: int, device: str) -> None:
     """Trains every method for the same rounds on the same partitions."""
     from secure_fl.networks import choose_device
 
     run.seeds(SEED)
     device = choose_device(device)
     partitions, clients = (PARTITIONS[:1], CLIENTS[:1]) if run.quick else (PARTITIONS, CLIENTS)
-    rounds = 2 if run.quick else rounds
-    run.parameter(rounds=rounds, rounds_of_50=rounds // SLOWER, device=device, tested=TESTED)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        rates = {} if run.quick else _rates(run, pool, device)
+        if run.quick:
+            rates, rounds = {method: values[0] for method, values in RATES.items()}, 2
+        else:
+            rates, pace = _rates(run, pool, device)
+            rounds = min(rounds, _fitting(60 * minutes - run.elapsed, pace))
+        run.parameter(rounds=rounds, rounds_of_50=rounds // SLOWER, device=device, tested=TESTED)
         tasks = [
-            Task(partition, count, method, length, device, _rate(rates, method))
+            Task(partition, count, method, length, device, rates[_group(method)])
             for count, length in zip(clients, (rounds, rounds // SLOWER), strict=False)
             for partition in partitions
             for method in _named(run.quick, count)
@@ -123,7 +79,7 @@ def main(run: Run, rounds: int, workers: int, device: str) -> None:
         # The longest first, so that no process is left with one of them at the end.
         order = sorted(tasks, key=lambda t: (-t.clients, t.method in FIRST))
         curves = {}
-        for task, curve in zip(order, pool.map(_measured, order), strict=True):
+        for task, curve in zip(order, pool.map(measured, order), strict=True):
             run.progress(f"{task.partition}, {task.clients} clients, {task.method}")
             curves[task] = curve
     _show(run, {task: curves[task] for task in tasks})
@@ -132,8 +88,15 @@ def main(run: Run, rounds: int, workers: int, device: str) -> None:
         run.note(f"plot: {'not drawn: no matplotlib' if drawn is None else drawn.name}")
 
 
-def _rates(run: Run, pool: ProcessPoolExecutor, device: str) -> dict[str, float]:
-    """The best of every grid on training records, Dirichlet 0.1, 10 clients."""
+def _rates(
+    run: Run, pool: ProcessPoolExecutor, device: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The best of every grid on training records, Dirichlet 0.1, 10 clients.
+
+    Returns:
+        Rates by method, and seconds by the clock that a round of each takes the whole pool.
+    """
+    began = time.perf_counter()
     trials = [
         Task(PARTITIONS[0], CLIENTS[0], method, TRIED, device, rate, trial=True)
         for method, rates in RATES.items()
@@ -143,141 +106,38 @@ def _rates(run: Run, pool: ProcessPoolExecutor, device: str) -> dict[str, float]
         "learning rates tried, training accuracy in percent", ["method", "rate", "accuracy"]
     )
     best: dict[str, tuple[float, float]] = {}
-    for task, curve in zip(trials, pool.map(_measured, trials), strict=True):
+    spent: dict[str, list[float]] = {}
+    for task, curve in zip(trials, pool.map(measured, trials), strict=True):
         finished = len(curve.shared) == TRIED
         score = float(np.mean(curve.shared[-LAST:])) if finished else 0.0
         table.add(task.method, task.rate, score)
+        if curve.seconds:
+            spent.setdefault(task.method, []).append(curve.seconds[-1] / len(curve.seconds))
         best[task.method] = max(best.get(task.method, (-1.0, 0.0)), (score, -task.rate))
         run.progress(f"{task.method} at rate {task.rate:g}: {score:.1f}")
-    return {method: -negative for method, (_, negative) in best.items()}
+    # Processes share the machine: what they spend and what the clock shows are in one ratio.
+    total = sum(TRIED * sum(values) for values in spent.values())
+    ratio = (time.perf_counter() - began) / total
+    pace = {method: ratio * float(np.mean(values)) for method, values in spent.items()}
+    return {method: -negative for method, (_, negative) in best.items()}, pace
 
 
-def _rate(rates: dict[str, float], method: str) -> float:
-    group = "FedRCO" if method in ABLATIONS else method
-    group = SAME_RATE.get(group, group)
-    return rates.get(group, RATES[group][0])
+def _group(method: str) -> str:
+    """The method whose rate and pace it shares."""
+    parent = "FedRCO" if method in ABLATIONS else method
+    return SAME_RATE.get(parent, parent)
+
+
+def _fitting(seconds: float, pace: dict[str, float]) -> int:
+    """Rounds with 10 clients that fit; as many with 50 as make the same number of steps."""
+    each = sum(pace[_group(method)] for count in CLIENTS for method in _named(False, count))
+    return max(SLOWER, int(seconds / (len(PARTITIONS) * each)))
 
 
 def _named(quick: bool, clients: int) -> list[str]:
     if quick:
         return ["FedAvg", "FedPM", "FedRCO"]
     return [*FIRST, *SECOND, *(ABLATIONS if clients == CLIENTS[0] else ())]
-
-
-# ------------------------------------------------------------------------------------ one process
-
-
-@functools.cache
-def _data() -> Split:
-    return mnist()
-
-
-def _measured(task: Task) -> Curve:
-    """One run; its seconds are those of the processor, but of the clock on a graphics card."""
-    import torch
-
-    from secure_fl.networks import accuracy, events, personal_accuracy, seconds
-
-    torch.set_num_threads(1)
-    clock = time.process_time if task.device == "cpu" else time.perf_counter
-    data, model, rng = _data(), _model(), np.random.default_rng(SEED)
-    if task.partition == PARTITIONS[0]:
-        parts = dirichlet(data.y_train, task.clients, 0.1, rng, min_records=32)
-    else:
-        parts = pathological(data.y_train, task.clients, 2, rng)
-    members = clients_of(data.X_train, data.y_train, parts)
-    fed = Federation(members, seed=SEED, participation=FixedProbability(0.8))
-    X, y = (data.X_train, data.y_train) if task.trial else (data.X_test, data.y_test)
-    test = X[:TESTED], y[:TESTED]
-    shared: list[float] = []
-    spent: list[float] = []
-    own: dict[int, tuple[float, float, float]] = {}
-    total, states = 0.0, _trainer(task, model)(fed)
-    while True:
-        began = clock()
-        try:
-            state = next(states, None)
-        except QuorumError:
-            break
-        if state is None:
-            break
-        total += clock() - began
-        shared.append(100 * accuracy(model, state.parameters, *test))
-        spent.append(total)
-        if not task.trial and (state.round % EVERY == 0 or state.round == task.rounds):
-            found = fed.gather(personal_accuracy, model, state.parameters, *test)
-            own[state.round] = _own(found)
-        fed.close_round()
-    everyone = Federation(members)
-    counted, times = everyone.sum(events), everyone.sum(seconds)
-    share = 100 * float(times["inverting"]) / max(float(times["training"]), 1e-9)
-    rollbacks, resets, inversions = (
-        int(counted[key]) for key in ("rollbacks", "resets", "inversions")
-    )
-    return Curve(shared, spent, own, (rollbacks, resets, inversions), share)
-
-
-def _own(found: list[Any]) -> tuple[float, float, float]:
-    personal, mix, shared = (
-        100 * float(np.mean([each[key] for each in found]))
-        for key in ("personal", "personal_mix", "global_mix")
-    )
-    return personal, mix, shared
-
-
-def _model() -> Any:
-    from secure_fl.networks import ConvNet
-
-    return ConvNet(10, (1, 28, 28))
-
-
-def _trainer(task: Task, model: Any) -> Trainer:
-    from secure_fl.kfac import Curvature
-    from secure_fl.networks import (
-        LocalTraining,
-        NetworkState,
-        SecondOrder,
-        Thresholds,
-        fedavg,
-        fedpm,
-        fedrco,
-    )
-    from secure_fl.trainers.server import Adam, Momentum
-
-    common: dict[str, Any] = {
-        "start": NetworkState(model.initial(np.random.default_rng(SEED))),
-        "rounds": task.rounds,
-    }
-    size: dict[str, Any] = {"steps": 20, "batch_size": 32, "device": task.device}
-    local = LocalTraining(0.1 if task.method == "FedAdam" else task.rate, **size)
-
-    def averaging(training: LocalTraining = local, server: Any = None) -> Trainer:
-        return lambda fed: fedavg(fed, model, training=training, server=server, **common)
-
-    def curved(
-        interval: int = 200, monitor: bool = True, personal: bool = True, persistent: bool = True
-    ) -> Trainer:
-        options = SecondOrder(
-            local,
-            Curvature(interval=interval, persistent=persistent),
-            Thresholds() if monitor else None,
-            personal,
-        )
-        return lambda fed: fedrco(fed, model, options=options, **common)
-
-    trainers: dict[str, Callable[[], Trainer]] = {
-        "FedAvg": averaging,
-        "FedAvgM": lambda: averaging(server=Momentum(0.9)),
-        "FedAdam": lambda: averaging(server=Adam(task.rate)),
-        "FedProx": lambda: averaging(replace(local, proximal=0.01)),
-        "LocalNewton": lambda: curved(monitor=False, personal=False, persistent=False),
-        "FedPM": lambda: lambda fed: fedpm(fed, model, training=local, **common),
-        "FedRCO-ori": lambda: curved(personal=False),
-        "FedRCO": curved,
-    }
-    if task.method in ABLATIONS:
-        return curved(**ABLATIONS[task.method])
-    return trainers[task.method]()
 
 
 # ---------------------------------------------------------------------------------------- results
