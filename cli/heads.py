@@ -65,6 +65,41 @@ def train_heads(
     _show(output, out, manifest, machines, sizes, counts, statements)
 
 
+def train_released_heads(
+    output: Output,
+    source: Path,
+    out: Path,
+    reading: "ReadOptions",
+    classes: tuple[str, ...] | None,
+    facts: dict[str, Any],
+    record: tuple[float, float, float],
+    books: Path,
+    seed: int,
+    *,
+    fit_range: bool,
+) -> None:
+    """Masked sums of all clients' records under noise, one public head of them for every client.
+
+    `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release.
+    """
+    from secure_fl._files import refuse_existing
+    from secure_fl.record_private_heads import train_record_private_heads
+    from secure_fl.run import create_run
+    from secure_fl.training_privacy import record_promise
+
+    refuse_existing(out)
+    with output.progress() as progress:
+        clients, manifest = _make_federation(source, reading, classes, facts, progress)
+        heads, manifest, statement = train_record_private_heads(
+            clients, manifest, record_promise(*record, books), fit_range=fit_range, seed=seed
+        )
+        statements = [(head.client, statement) for head in heads]
+        sizes = create_run(out, heads, manifest, statements)
+    machines = {head.client: head.bank.n_machines for head in heads}
+    # The bounds are for machines of records.
+    _show(output, out, manifest, machines, sizes, {}, statements)
+
+
 def _make_federation(
     source: Path,
     reading: "ReadOptions",
@@ -158,7 +193,9 @@ def _show(
     if not statements:
         click.echo("Privacy: no guarantee; a head holds its client's records and must stay there.")
         return
-    click.echo(f"Privacy, statement of client {statements[0][0]} (the others' differ in sizes):")
+    alike = all(statement == statements[0][1] for _, statement in statements)
+    others = "the others' is the same" if alike else "the others' differ in sizes"
+    click.echo(f"Privacy, statement of client {statements[0][0]} ({others}):")
     click.echo(statements[0][1].text())
 
 

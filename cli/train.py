@@ -99,8 +99,10 @@ def train(
     the release alone. With --federation one party trains its own heads alone, the same as a joint
     run would give it.
 
-    With another --method than kahm, the clients train one linear model together, in rounds of
-    sums; `securefl predict` classifies with it. Noise is then --client-epsilon's.
+    With --method kahm-record-private all clients make one public head together, of masked sums
+    that hide every record; it lies in the run folder under every client's name. With the other
+    methods they train one linear model together, in rounds of sums; `securefl predict` classifies
+    with it. Noise is then --client-epsilon's.
     """
     if runtime == "flower":
         _refuse_options_of_an_app()
@@ -110,7 +112,9 @@ def train(
         return
     _refuse_options_of_others(method)
     reading = make_read_options(label_column, ignore_column, features)
-    if method != "kahm":
+    hidden = method in RECORD_LEVEL
+    record = _record_promise(method, epsilon, delta, unit, norm) if hidden else None
+    if method not in ("kahm", RELEASED):
         train_rounds(
             output,
             source,
@@ -120,7 +124,7 @@ def train(
             seed=seed,
             reading=reading,
             method=method,
-            record=_record_promise(epsilon, delta, unit, norm) if method == PRIVATE else None,
+            record=record,
             **settings,
         )
         return
@@ -130,7 +134,7 @@ def train(
     if federation is not None:
         _refuse_options_of_a_federation()
     plan = None
-    if epsilon is not None and delta is not None and unit is not None:
+    if record is None and epsilon is not None and delta is not None and unit is not None:
         from dp import Budget
         from secure_fl.private_training import PrivacyPlan
 
@@ -158,10 +162,46 @@ def train(
         "unit": unit or "none",
     }
     known = tuple(classes.split(",")) if classes else None
+    if record is not None:
+        _train_released(output, source, out, reading, known, facts, record, seed, settings)
+        return
     books = ledgers or source.with_name(source.name + ".ledgers")
     from cli.heads import train_heads
 
     train_heads(output, source, out, reading, federation, known, facts, plan, books, seed)
+
+
+def _train_released(
+    output: Output,
+    source: Path,
+    out: Path,
+    reading: Any,
+    classes: tuple[str, ...] | None,
+    facts: dict[str, Any],
+    record: tuple[float, float, float],
+    seed: int,
+    settings: dict[str, Any],
+) -> None:
+    from cli.heads import train_released_heads
+    from secure_fl.errors import InputError
+
+    if settings["aggregate"] != "secure":
+        raise InputError(
+            f"{RELEASED}: needs masked sums (--aggregate secure), the server must see sums alone"
+        )
+    given = click.get_current_context().get_parameter_source("code_range")
+    train_released_heads(
+        output,
+        source,
+        out,
+        reading,
+        classes,
+        facts,
+        record,
+        settings["ledger"] or source.with_name(source.name + ".ledger"),
+        seed,
+        fit_range=given is not ParameterSource.COMMANDLINE,
+    )
 
 
 def _refuse_options_of_a_federation() -> None:
@@ -192,7 +232,8 @@ _KAHM_ONLY = frozenset(
 )
 
 
-PRIVATE = "private-ridge"
+PRIVATE, RELEASED = "private-ridge", "kahm-record-private"
+RECORD_LEVEL = {PRIVATE, RELEASED}
 
 
 def _refuse_options_of_an_app() -> None:
@@ -209,11 +250,11 @@ def _refuse_options_of_an_app() -> None:
 
 
 def _record_promise(
-    epsilon: float | None, delta: float | None, unit: str | None, norm: float | None
+    method: str, epsilon: float | None, delta: float | None, unit: str | None, norm: float | None
 ) -> tuple[float, float, float]:
     if epsilon is None or delta is None or unit != "record" or norm is None:
         raise click.UsageError(
-            f"--method {PRIVATE} needs all of --epsilon, --delta, --unit record and --norm"
+            f"--method {method} needs all of --epsilon, --delta, --unit record and --norm"
         )
     return epsilon, delta, norm
 
@@ -222,7 +263,10 @@ def _refuse_options_of_others(method: str) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     context = click.get_current_context()
     wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
-    if method == PRIVATE:
+    if method == RELEASED:
+        of_a_head = {"encoder", "measure", "bits", "code_range", "rule"}
+        wrong = (wrong | TRAINERS_ONLY) - of_a_head - {"aggregate", "ledger"}
+    if method in RECORD_LEVEL:
         wrong -= {"epsilon", "delta", "unit", "norm"}
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Repeated here because importing the trainers takes a second; a test compares.
 METHODS = (
     "kahm",
+    "kahm-record-private",
     "fedavg",
     "fedavgm",
     "fedadam",
@@ -37,8 +38,9 @@ _OPTIONS = (
         type=click.Choice(METHODS),
         default="kahm",
         show_default=True,
-        help="kahm: one pass, heads stay with their clients. Others: one linear model for all;"
-        " private-ridge hides every record (--epsilon, --delta, --unit record, --norm).",
+        help="kahm: one pass, heads stay with their clients. kahm-record-private: one public head"
+        " from masked sums that hide every record. Others: one linear model for all; private-ridge"
+        " hides every record too (both: --epsilon, --delta, --unit record, --norm).",
     ),
     click.option("--rounds", default=10, show_default=True, help="method: of training."),
     click.option(

@@ -58,6 +58,11 @@ def record_privacy(
         raise InputError(
             "private-ridge: needs masked sums (--aggregate secure), the server must see sums alone"
         )
+    return record_promise(epsilon, delta, norm, books)
+
+
+def record_promise(epsilon: float, delta: float, norm: float, books: Path) -> RecordPrivacy:
+    """The same, of whichever method keeps it; arguments and errors as `record_privacy`."""
     ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
     return RecordPrivacy(epsilon, delta, norm, ledger)
 

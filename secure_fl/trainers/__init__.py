@@ -7,6 +7,11 @@ from secure_fl.trainers.fedavg import AveragingState, fedavg
 from secure_fl.trainers.fednewton import fednewton
 from secure_fl.trainers.fednewton_head import fednewton_head
 from secure_fl.trainers.fedprox import fedprox
+from secure_fl.trainers.kahm_record_private import (
+    RecordPrivateState,
+    discriminant_machines,
+    kahm_record_private,
+)
 from secure_fl.trainers.krr import krr
 from secure_fl.trainers.lbfgs import LBFGS
 from secure_fl.trainers.localnewton import localnewton
@@ -28,13 +33,16 @@ __all__ = [
     "Momentum",
     "NewtonState",
     "PrivateRidgeState",
+    "RecordPrivateState",
     "ServerOptimizer",
     "Solver",
+    "discriminant_machines",
     "dkrr",
     "fedavg",
     "fednewton",
     "fednewton_head",
     "fedprox",
+    "kahm_record_private",
     "krr",
     "localnewton",
     "oneshot",

@@ -10,52 +10,22 @@ of noise of deviation s (Wigner's semicircle), below which an eigenvalue of the 
 nothing. So nothing is tuned on private records.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from dp import Event, Gaussian, Ledger, Record
-from secure_fl.errors import InputError
-from secure_fl.federation import (
-    Client,
-    Federation,
-    PrivacyError,
-    Tree,
-    broadcastable,
-    calibrate,
-    client_step,
+from dp import Ledger
+from secure_fl.federation import Federation, broadcastable, calibrate
+from secure_fl.objectives.base import Array
+from secure_fl.trainers._noisy_moments import (
+    SENSITIVITY,
+    MomentNoise,
+    moment_count,
+    moment_event,
+    noisy_moments,
 )
-from secure_fl.federation.privacy import TAIL, distributed_multiplier, part_noise
-from secure_fl.federation.steps import NoisySum, promise_of
-from secure_fl.objectives.base import Array, scale_rows
-from secure_fl.trainers._client import records
-
-SENSITIVITY = math.sqrt(4.5)
-"""L2 norm by which replacing one record of norm <= 1 changes (X'X, X'Y) together.
-
-With the same label and norms 1, and t the cosine between both records, its square is
-2 (1 - t) + 2 (1 - t^2), largest at t = -1/2. Another label gives at most 4, smaller norms give
-less."""
-GRID = 2.0**-20
-"""Noise and moments are multiples of this."""
-
-
-@broadcastable
-@dataclass(frozen=True)
-class MomentNoise:
-    """What a client needs to know to add its part of the noise.
-
-    Attributes:
-        norm: records are clipped to this L2 norm, then divided by it.
-        outputs: C.
-        sigma: of one client's part, in grid steps.
-    """
-
-    norm: float
-    outputs: int
-    sigma: float
+from secure_fl.trainers._record_noise import SumNoise, check_task
 
 
 @broadcastable
@@ -76,51 +46,6 @@ class PrivateRidgeState:
     cross: Array
     ridge: float
     round: int = 1
-
-
-@client_step
-def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
-    """Both moments as one vector of grid multiples, with this client's part of the noise.
-
-    Off-diagonal entries of the symmetric part stand once, times sqrt(2), so that the vector's norm
-    is the matrices'. The noise is fresh from the operating system: every call is a new release.
-    """
-    X, y = records(client)
-    if y.size and not 0 <= int(y.min()) <= int(y.max()) < noise.outputs:
-        raise InputError(f"class codes from {y.min()} to {y.max()}, {noise.outputs} classes")
-    clipped = _clipped(X, noise.norm)
-    hot = np.zeros((len(y), noise.outputs))
-    hot[np.arange(len(y)), y] = 1.0
-    gram = clipped.T @ clipped
-    gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
-    exact = np.concatenate([_packed(gram), (clipped.T @ hot).ravel()])
-    codes = np.rint(exact / GRID).astype(np.int64)
-    return (codes + part_noise(noise.sigma).draw(len(codes))) * GRID
-
-
-@promise_of(local_noisy_moments)
-def noisy_moments(client: Client, fewest: int, most: int, noise: MomentNoise) -> NoisySum:
-    """What a sum of noisy moments costs, as any of its clients can tell."""
-    event = _event(client.features.shape[1], fewest, most, noise)
-    # Records have norm 1; the number of records is the same in neighbouring data sets.
-    return NoisySum(event, len(client) * math.sqrt(2.0) + TAIL * noise.sigma * GRID, GRID)
-
-
-def _event(features: int, fewest: int, most: int, noise: MomentNoise) -> Event:
-    size = _entries(features, noise.outputs)
-    booked = distributed_multiplier(_sensitivity(size), noise.sigma, fewest, most, size)
-    what = f"noisy second moments of {features} features and {noise.outputs} classes"
-    return Event(what, Record(noise.norm), gaussian=Gaussian(booked, discrete=True))
-
-
-def _entries(features: int, outputs: int) -> int:
-    return features * (features + 1) // 2 + features * outputs
-
-
-def _sensitivity(size: int) -> float:
-    # Rounding moves each entry of either data set's moments by at most half a step, and the
-    # rounding errors of sums of up to 10^6 records stay far below a hundredth of one.
-    return SENSITIVITY / GRID + 1.01 * math.sqrt(size)
 
 
 def private_ridge(
@@ -153,54 +78,19 @@ def private_ridge(
         BudgetError: the ledger's budget would be exceeded; nothing was drawn.
         QuorumError: fewer clients survived than the threshold; the books keep the event.
     """
-    if "mask" not in fed.pipeline:
-        raise PrivacyError(
-            "private_ridge: a server that sees single updates would see too little noise; give the"
-            " federation aggregation=SecureAggregation()"
-        )
-    fewest = fed.threshold - colluding
-    if fewest < 1:
-        raise PrivacyError(
-            f"colluding: found {colluding} of {fed.threshold} clients that are surely left; raise"
-            " the threshold"
-        )
-    if not (math.isfinite(norm) and norm > 0) or features < 1 or outputs < 2:
-        raise InputError(f"private_ridge: norm {norm}, {features} features, {outputs} classes")
+    check_task("private_ridge", norm, features, outputs)
     multiplier = calibrate(epsilon, delta, 1)
-    sigma = multiplier * _sensitivity(_entries(features, outputs)) / math.sqrt(fewest)
-    noise = MomentNoise(norm, outputs, sigma)
-    ledger.spend(_event(features, fewest, len(fed.participants), noise))
-    total = fed.sum(local_noisy_moments, noise)
-    split = features * (features + 1) // 2
-    gram = _unpacked(total[:split], features)
-    cross = total[split:].reshape(features, outputs)
-    deviation = sigma * GRID * math.sqrt(len(fed.survivors)) / math.sqrt(2.0)
-    ridge = 2.0 * deviation * math.sqrt(features)
-    yield PrivateRidgeState(_solved(gram, cross, ridge), gram, cross, ridge)
+    size = moment_count(features, outputs)
+    sized = SumNoise.sized(fed, SENSITIVITY, size, multiplier, colluding)
+    noise = MomentNoise(norm, outputs, sized.sigma)
+    ledger.spend(moment_event(features, noise, sized.multiplier))
+    found = noisy_moments(fed, noise, features)
+    weights = ridge_solution(found.gram, found.cross, found.edge)
+    yield PrivateRidgeState(weights, found.gram, found.cross, found.edge)
 
 
-def _solved(gram: Array, cross: Array, ridge: float) -> Array:
+def ridge_solution(gram: Array, cross: Array, ridge: float) -> Array:
+    """(gram + ridge)^-1 cross, where eigenvalues of `gram` below 0 are taken for 0."""
     values, vectors = np.linalg.eigh(gram)
     solution: Array = vectors / (np.maximum(values, 0.0) + ridge) @ (vectors.T @ cross)
     return solution
-
-
-def _clipped(X: Array, norm: float) -> Array:
-    """Rows divided by the norm, or by their own length where that is larger."""
-    squares = np.square(X) if isinstance(X, np.ndarray) else X.multiply(X)
-    lengths = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
-    clipped: Array = scale_rows(X, 1.0 / np.maximum(lengths, norm))
-    return clipped
-
-
-def _packed(symmetric: Array) -> Array:
-    rows, columns = np.triu_indices(len(symmetric))
-    return symmetric[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
-
-
-def _unpacked(packed: Array, size: int) -> Array:
-    rows, columns = np.triu_indices(size)
-    matrix = np.zeros((size, size))
-    matrix[rows, columns] = packed * np.where(rows == columns, 0.5, math.sqrt(0.5))
-    whole: Array = matrix + matrix.T
-    return whole

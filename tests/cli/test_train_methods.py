@@ -31,7 +31,7 @@ def trained(work, out, *options):
 def test_the_command_knows_the_librarys_methods_and_solvers():
     from secure_fl import recipe
 
-    assert ("kahm", *recipe.METHODS) == METHODS
+    assert ("kahm", "kahm-record-private", *recipe.METHODS) == METHODS
     assert SOLVERS == recipe.SOLVERS
 
 
@@ -101,9 +101,62 @@ def test_a_head_that_hides_every_record_says_so_and_is_paid_once(work, tmp_path)
     assert "--norm" in err
 
 
+PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "record", "--norm", 4)
+RELEASED = ("--method", "kahm-record-private", *PROMISE)
+
+
+def test_machines_that_hide_every_record_answer_by_codes_and_are_paid_once(work, tmp_path):
+    options = (*RELEASED, "--aggregate", "secure", "--ledger", tmp_path / "books")
+    found = trained(work, tmp_path / "run", *options)
+    assert {each["machines"] for each in found["clients"].values()} == {10}
+    statements = {json.dumps(each) for each in found["privacy"].values()}
+    assert len(statements) == 1
+    assert "epsilon 8, delta 1e-05 per record (one row" in statements.pop()
+    facts = found["manifest"]
+    assert facts["unit"] == "record"
+    assert 0 < facts["low"] < facts["high"] < 1
+    test = work / "digits" / "test.npz"
+    answers = {}
+    for mode in ("plain", "simulate"):
+        out, _ = securefl("infer", test, "--run", tmp_path / "run", "--mode", mode, "--json", "-q")
+        answers[mode] = json.loads(out)["accuracy"]
+    assert answers["plain"] > 0.8
+    assert abs(answers["simulate"] - answers["plain"]) < 0.03
+    out, _ = securefl("report", tmp_path / "run", "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "masked sums" in page
+    _, err = securefl("train", work / "clients", "--out", tmp_path / "again", *options, check=1)
+    assert "budget" in err.strip().splitlines()[-1]
+    assert not (tmp_path / "again").exists()
+
+
+def test_machines_that_hide_every_record_need_masks_and_two_clients(work, tmp_path):
+    base = ("--out", tmp_path / "run", *RELEASED, "--ledger", tmp_path / "books")
+    assert "--aggregate secure" in refused("train", work / "clients", *base)
+    alone = work / "clients" / "client-00.npz"
+    assert "2 are needed" in refused("train", alone, *base, "--aggregate", "secure")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_machines_that_hide_every_record_answer_under_encryption(work, tmp_path):
+    run, keys = tmp_path / "run", tmp_path / "keys"
+    trained(work, run, *RELEASED, "--aggregate", "secure", "--ledger", tmp_path / "books")
+    securefl("keys", "new", run, "--out", keys, "--failure", 40)
+    test = work / "digits" / "test.npz"
+    rows = ("--rows", "0:4")
+    securefl("encrypt", test, "--run", run, "--keys", keys, "--out", tmp_path / "sent", *rows)
+    securefl("infer", tmp_path / "sent", "--keys", keys, "--out", tmp_path / "answer")
+    out, _ = securefl("decrypt", tmp_path / "answer", "--keys", keys, "--run", run, "--json")
+    simulated, _ = securefl("infer", test, "--run", run, "--mode", "simulate", "--json", *rows)
+    assert json.loads(out)["classes"] == json.loads(simulated)["classes"]
+
+
 @pytest.mark.parametrize(
     ("options", "part"),
     [
+        ((*RELEASED, "--batch-size", 9), "--batch-size"),
+        ((*RELEASED, "--rounds", 9), "--rounds"),
         (("--method", "fedavg", "--epsilon", 1), "--client-epsilon"),
         (("--method", "fednewton", "--bits", 8), "--bits"),
         (("--rounds", 3), "--rounds"),

@@ -20,7 +20,7 @@ from secure_fl.federation.privacy import UNIT
 from secure_fl.objectives import SquaredLoss
 from secure_fl.runtime import NetworkFederation, Terms
 from secure_fl.trainers import fednewton, private_ridge
-from secure_fl.trainers.private_ridge import MomentNoise, local_noisy_moments
+from secure_fl.trainers._noisy_moments import MomentNoise, local_noisy_moments
 from tests.secure_fl.runtime.post import Post
 from tests.secure_fl.trainers.federations import pool
 

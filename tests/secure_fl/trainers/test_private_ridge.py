@@ -17,7 +17,7 @@ from secure_fl.federation import (
     Stage,
 )
 from secure_fl.trainers import private_ridge
-from secure_fl.trainers.private_ridge import SENSITIVITY, _packed, _unpacked
+from secure_fl.trainers._noisy_moments import SENSITIVITY, packed, unpacked
 
 D, C = 8, 3
 
@@ -25,7 +25,7 @@ D, C = 8, 3
 def moments(x, label):
     """The vector that one record adds: its norm is the matrices' together."""
     hot = np.eye(2)[label]
-    return np.concatenate([_packed(np.outer(x, x)), np.outer(x, hot).ravel()])
+    return np.concatenate([packed(np.outer(x, x)), np.outer(x, hot).ravel()])
 
 
 vectors = st.lists(st.floats(-1, 1), min_size=3, max_size=3).map(np.array)
@@ -49,9 +49,9 @@ def test_packing_keeps_the_frobenius_norm_and_comes_back():
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((5, 5))
     matrix = matrix + matrix.T
-    packed = _packed(matrix)
-    assert np.linalg.norm(packed) == pytest.approx(np.linalg.norm(matrix))
-    np.testing.assert_allclose(_unpacked(packed, 5), matrix, rtol=1e-14)
+    vector = packed(matrix)
+    assert np.linalg.norm(vector) == pytest.approx(np.linalg.norm(matrix))
+    np.testing.assert_allclose(unpacked(vector, 5), matrix, rtol=1e-14)
 
 
 def clients(count=6, each=800, features=D, seed=0, far=1.0):
@@ -91,7 +91,7 @@ def test_the_sum_carries_at_least_the_noise_that_was_booked(tmp_path, lost):
     drop = ScriptedDropOuts({f"c{i}": Stage.MASK for i in range(lost)})
     state = run(members, ledger, epsilon, features, threshold=4, drop_outs=drop)
     gram, cross, *_ = exact_moments(members[lost:])
-    noise = np.concatenate([_packed(state.gram - gram), (state.cross - cross).ravel()])
+    noise = np.concatenate([packed(state.gram - gram), (state.cross - cross).ravel()])
     (event,) = ledger.events
     least = event.gaussian.noise_multiplier * SENSITIVITY
     expected = least * np.sqrt((6 - lost) / 4)
