@@ -2,7 +2,8 @@
 
 Released are sums over all records, each under noise that hides any one of them, label included:
 
-1. second moments (`private_ridge`), whose ridge solution is the first set of discriminants;
+1. second moments (`private_ridge`), whose ridge solution, with columns of one length, is the first
+   set of discriminants;
 2. residuals of the softmax of those discriminants, by two sums in which every record is a vector of
    norm 1 in coordinates whitened by the noisy moments, times its clipped residual. Whitening is
    what the first sum is worth to the next: where records differ much along few directions, a
@@ -95,7 +96,7 @@ class RecordPrivateState:
 
     Attributes:
         weights: discriminants, shape (d, C); scores are x W.
-        first: those of the moments alone, shape (d, C).
+        first: those of the moments alone, equally long, shape (d, C).
         gram: noisy X'X of the clipped records over norm^2, shape (d, d).
         cross: noisy sums of the clipped records of each class over norm, shape (d, C).
         norm: records were clipped to it.
@@ -192,7 +193,7 @@ def kahm_record_private(
     digest = ledger.spend(event(what, norm, *multipliers))
     moments = noisy_moments(fed, MomentNoise(norm, outputs, coarse.sigma), features)
     whitening, length = _whitening(moments)
-    first = whitening @ (whitening.T @ moments.cross)
+    first = _equally_long(whitening @ (whitening.T @ moments.cross))
     weights = SHARPNESS * first
     for _ in range(REFINEMENTS):
         ask = Residuals(norm, weights, whitening, fine.sigma)
@@ -214,6 +215,13 @@ def _whitening(moments: Moments) -> tuple[Array, float]:
     spread = values + moments.edge
     total = max(float(values.sum()), np.finfo(float).tiny)
     return vectors / np.sqrt(spread), float(np.sqrt((values / spread).sum() / total))
+
+
+def _equally_long(weights: Array) -> Array:
+    """Columns scaled to their mean length: in ridge regression those of rare classes are short."""
+    lengths = np.linalg.norm(weights, axis=0)
+    scaled: Array = weights * (lengths.mean() / lengths)
+    return scaled
 
 
 def discriminant_machines(
