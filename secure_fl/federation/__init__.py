@@ -1,6 +1,7 @@
 """Clients that compute on their own records, and a server that learns sums over them."""
 
 from secure_fl.federation.client import Client
+from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
 from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Meter, Traffic
@@ -20,17 +21,20 @@ from secure_fl.federation.secagg import ProtocolError
 from secure_fl.federation.secagg.parameters import ring_degree
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import broadcastable, client_step
-from secure_fl.federation.trees import SparseArray, Tree
+from secure_fl.federation.trees import LowRank, SparseArray, Tree
 
 __all__ = [
     "AllClients",
     "Client",
     "ClientPrivacy",
+    "Cohort",
     "DropOuts",
     "Federation",
     "FederationError",
     "FixedNumber",
     "FixedProbability",
+    "LowRank",
+    "LowRankRows",
     "Meter",
     "NoDropOuts",
     "Participation",
@@ -41,6 +45,8 @@ __all__ = [
     "ScriptedDropOuts",
     "SecureAggregation",
     "SparseArray",
+    "SparseRows",
+    "Stack",
     "Stage",
     "StepError",
     "Traffic",
@@ -49,4 +55,5 @@ __all__ = [
     "calibrate",
     "client_step",
     "ring_degree",
+    "together",
 ]

@@ -31,7 +31,7 @@ from secure_fl.federation.participation import (
 )
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
 from secure_fl.federation.privacy import ClientPrivacy
-from secure_fl.federation.runtime import Call
+from secure_fl.federation.runtime import Call, InProcess
 from secure_fl.federation.secagg.keys import digest
 from secure_fl.federation.secagg.parameters import SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation
@@ -165,13 +165,14 @@ class Engine:
     ) -> tuple[Structure, list[Array], float]:
         """Structure, leaves and weight of a sum over the participants; see `Federation.sum`."""
         call, asked = self.open_call(step, broadcast, over, weighted=weighted)
-        contributions = self._contributions(call, asked)
-        total: PlainTotal | VectorTotal
-        if self.stages.vector is None:
-            total = self._plain.sum(contributions, weighted=weighted)
-        else:
-            total = self.stages.vector.sum(asked, contributions)
+        total: PlainTotal | VectorTotal | None = None
+        if self.stages.vector is not None:
+            total = self.stages.vector.sum(asked, self._contributions(call, asked))
             self._count(total)
+        elif not weighted and not asked.lost and isinstance(self._runtime, InProcess):
+            total = self._summed_together(call, asked)
+        if total is None:
+            total = self._plain.sum(self._contributions(call, asked), weighted=weighted)
         self.close_call(total.names, asked)
         assert total.structure is not None
         return total.structure, total.leaves, total.weight
@@ -251,12 +252,38 @@ class Engine:
         )
         return call, asked
 
-    def _contributions(self, call: Call, asked: Asked) -> Iterator[Contribution]:
-        """Runs the step and passes on what is finite; meters the uploads of the plain path."""
+    def _summed_together(self, call: Call, asked: Asked) -> PlainTotal | None:
+        """The sum where the step is done for all clients at once; None where it is not."""
+        assert isinstance(self._runtime, InProcess)
+        stacks = self._runtime.together(call, asked.names) if asked.names else None
+        if not stacks:
+            return None
+        if not all(stack.is_finite() for stack in stacks):
+            trees = (tree for stack in stacks for tree in stack.trees())
+            found = zip(asked.names, trees, strict=True)
+            return self._plain.sum(self._contributions(call, asked, found), weighted=False)
+        structure, _ = flatten(next(stacks[0].trees()))
+        counts = [each for stack in stacks for each in stack.counts()]
+        size = {kept: wire.measure_compact(structure, kept) for kept in set(counts)}
+        n_bytes, n_floats = zip(*(size[kept] for kept in counts), strict=True)
+        self.meter.up([self._places[name] for name in asked.names], n_bytes, n_floats)
+        weight = sum(self._weights[name] for name in asked.names)
+        return self._plain.sum_stacks(structure, stacks, asked.names, weight)
+
+    def _contributions(
+        self, call: Call, asked: Asked, found: Iterator[tuple[str, Tree]] | None = None
+    ) -> Iterator[Contribution]:
+        """Runs the step and passes on what is finite; meters the uploads of the plain path.
+
+        Args:
+            call: the step.
+            asked: of whom.
+            found: what the step returned, where it was run already.
+        """
         # Who falls silent before MASK was not there to compute; at MASK the update is lost.
         running = [n for n in asked.names if asked.lost.get(n, Stage.UNMASK) >= Stage.MASK]
         sizes: list[tuple[int, int, int]] = []
-        for name, tree in self._runtime.run(call, running):
+        for name, tree in self._runtime.run(call, running) if found is None else found:
             if asked.lost.get(name) == Stage.MASK:
                 continue
             structure, leaves = self._checked_tree(name, call, tree)

@@ -1,12 +1,14 @@
 """The sum without masks: what a trusted server computes, in the clients' fixed order."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
+from secure_fl.federation.cohort import LowRankRows, Rows, SparseRows, Stack
 from secure_fl.federation.errors import FederationError
-from secure_fl.federation.trees import Array, Leaf, SparseArray, Structure
+from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,38 @@ class PlainSum:
             FederationError: two clients returned trees of different structure.
         """
         structure: Structure | None = None
-        totals: list[Array] = []
+        totals: list[_Total] = []
         weight = 0.0
         names: list[str] = []
         for each in contributions:
             if structure is None:
                 structure = each.structure
-                totals = [_zeros(leaf, weighted) for leaf in each.leaves]
+                totals = [_total_of(leaf, weighted) for leaf in each.leaves]
             else:
                 same_structure(structure, each, names[0])
             for total, leaf in zip(totals, each.leaves, strict=True):
-                _add(total, leaf, each.weight if weighted else None)
+                total.add(leaf, each.weight if weighted else None)
             weight += each.weight
             names.append(each.name)
-        return PlainTotal(structure, totals, weight, tuple(names))
+        return PlainTotal(structure, [total.result() for total in totals], weight, tuple(names))
+
+    def sum_stacks(
+        self, structure: Structure, stacks: Sequence[Stack], names: tuple[str, ...], weight: float
+    ) -> PlainTotal:
+        """`sum`, unweighted, of the rows of stacks: to the same bits, without a call a client.
+
+        Args:
+            structure: of one client's tree.
+            stacks: at least 1, of clients in order.
+            names: of these clients.
+            weight: of them all.
+        """
+        first = next(stacks[0].trees())
+        totals = [_total_of(leaf, weighted=False) for leaf in first.values()]
+        for stack in stacks:
+            for total, rows in zip(totals, stack.leaves.values(), strict=True):
+                total.add_rows(rows)
+        return PlainTotal(structure, [total.result() for total in totals], weight, names)
 
 
 def same_structure(structure: Structure, found: Contribution, first: str) -> None:
@@ -78,18 +98,78 @@ def same_structure(structure: Structure, found: Contribution, first: str) -> Non
         )
 
 
-def _zeros(leaf: Leaf, weighted: bool) -> Array:
-    if isinstance(leaf, SparseArray):
-        return np.zeros(leaf.size)
-    whole = leaf.dtype.char == "l" and not weighted
-    return np.zeros(leaf.shape, np.int64 if whole else np.float64)
+class _DenseTotal:
+    def __init__(self, zeros: Array) -> None:
+        self._total = zeros
+
+    def add(self, leaf: Leaf, weight: float | None) -> None:
+        assert isinstance(leaf, np.ndarray)
+        if weight is None:
+            np.add(self._total, leaf, out=self._total)
+        else:
+            product = np.multiply(leaf, weight, dtype=np.float64)
+            np.add(self._total, product, out=self._total)
+
+    def add_rows(self, rows: Rows) -> None:
+        assert isinstance(rows, np.ndarray)
+        if self._total.size > 1:
+            # Adds along the first axis one row after the other; a single column it would pair.
+            self._total = np.add.reduce(np.concatenate([self._total[None], rows]), axis=0)
+            return
+        for row in rows:
+            np.add(self._total, row, out=self._total)
+
+    def result(self) -> Array:
+        return self._total
 
 
-def _add(total: Array, leaf: Leaf, weight: float | None) -> None:
-    if isinstance(leaf, SparseArray):
+class _SparseTotal:
+    def __init__(self, size: int) -> None:
+        self._total = np.zeros(size)
+
+    def add(self, leaf: Leaf, weight: float | None) -> None:
+        assert isinstance(leaf, SparseArray)
         values = leaf.values.astype(np.float64, copy=False)
-        np.add.at(total, leaf.indices, values if weight is None else values * weight)
-    elif weight is None:
-        np.add(total, leaf, out=total)
-    else:
-        np.add(total, np.multiply(leaf, weight, dtype=np.float64), out=total)
+        np.add.at(self._total, leaf.indices, values if weight is None else values * weight)
+
+    def add_rows(self, rows: Rows) -> None:
+        assert isinstance(rows, SparseRows)
+        np.add.at(self._total, rows.indices, rows.values)
+
+    def result(self) -> Array:
+        return self._total
+
+
+@dataclass
+class _LowRankTotal:
+    """Keeps the factors and multiplies them at the end, all in one product."""
+
+    values: list[Array] = field(default_factory=list)
+    vectors: list[Array] = field(default_factory=list)
+
+    def add(self, leaf: Leaf, weight: float | None) -> None:
+        assert isinstance(leaf, LowRank)
+        self.values.append(leaf.values if weight is None else leaf.values * weight)
+        self.vectors.append(leaf.vectors)
+
+    def add_rows(self, rows: Rows) -> None:
+        assert isinstance(rows, LowRankRows)
+        self.values.append(rows.values.ravel())
+        self.vectors.append(rows.vectors.reshape(-1, rows.vectors.shape[2]))
+
+    def result(self) -> Array:
+        # Of single rows the result may be in either order, and the product's bits with it.
+        vectors = np.ascontiguousarray(np.concatenate(self.vectors))
+        return LowRank(np.concatenate(self.values), vectors).dense()
+
+
+_Total: TypeAlias = _DenseTotal | _SparseTotal | _LowRankTotal
+
+
+def _total_of(leaf: Leaf, weighted: bool) -> _Total:
+    if isinstance(leaf, SparseArray):
+        return _SparseTotal(leaf.size)
+    if isinstance(leaf, LowRank):
+        return _LowRankTotal()
+    whole = leaf.dtype.char == "l" and not weighted
+    return _DenseTotal(np.zeros(leaf.shape, np.int64 if whole else np.float64))

@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from secure_fl.federation.client import Client
+from secure_fl.federation.cohort import Cohort, Stack, Together, together_form
 from secure_fl.federation.errors import StepError
 from secure_fl.federation.trees import Array, Tree
 
@@ -94,12 +97,46 @@ class InProcess:
     def __init__(self, clients: Sequence[Client]) -> None:
         self._clients = {client.name: client for client in clients}
         self._single = SingleThread()
+        self._cohorts = [Cohort(clients)]
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """See `Runtime.run`."""
         with self._single.limit():
             for name in names:
                 yield name, run_step(call, self._clients[name])
+
+    def together(self, call: Call, names: Sequence[str]) -> list[Stack] | None:
+        """What the clients return, as stacks in the order of the names; None to run them singly.
+
+        Raises:
+            StepError: the step failed.
+        """
+        form = together_form(call.step)
+        if form is None:
+            return None
+        parts = []
+        wanted = set(names)
+        for cohort in self._cohorts:
+            chosen = [i for i, client in enumerate(cohort.clients) if client.name in wanted]
+            for i in chosen:
+                cohort.clients[i].begin(call.seed, call.round, call.number)
+            if chosen:
+                parts.append((cohort, np.array(chosen, np.int64)))
+        try:
+            with self._single.limit():
+                found = self._all(call, form, parts)
+        except Exception as error:
+            raise StepError(
+                f"{call.step.__name__} failed in round {call.round}:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        stacks = [stack for stack in found if stack is not None]
+        return stacks if len(stacks) == len(parts) else None
+
+    def _all(
+        self, call: Call, form: Together, parts: Sequence[tuple[Cohort, Array]]
+    ) -> list[Stack | None]:
+        return [form(cohort, chosen, *call.broadcast) for cohort, chosen in parts]
 
     def states(self) -> dict[str, dict[str, Array]]:
         """See `Runtime.states`."""
@@ -111,6 +148,8 @@ class InProcess:
             client = self._clients[name]
             client.state = dict(state)
             client.cache = {}
+        for cohort in self._cohorts:
+            cohort.cache = {}
 
     def close(self) -> None:
         """Nothing to end."""
@@ -124,6 +163,10 @@ class Threads(InProcess):
 
         super().__init__(clients)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
+        share = -(-len(clients) // workers)
+        self._cohorts = [
+            Cohort(clients[first : first + share]) for first in range(0, len(clients), share)
+        ]
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """See `Runtime.run`."""
@@ -139,6 +182,12 @@ class Threads(InProcess):
                 for future in running:
                     future.cancel()
                 wait(running)
+
+    def _all(
+        self, call: Call, form: Together, parts: Sequence[tuple[Cohort, Array]]
+    ) -> list[Stack | None]:
+        running = [self._pool.submit(form, *part, *call.broadcast) for part in parts]
+        return [future.result() for future in running]
 
     def close(self) -> None:
         """Waits for the threads."""

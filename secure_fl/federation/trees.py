@@ -1,7 +1,7 @@
 """Trees of arrays: what client steps return, and their sums.
 
 A tree is an array (float64, float32 or int64), a Python or NumPy number (read as an array of shape
-()), a `SparseArray`, a dict with string keys of trees, or a tuple or list of trees.
+()), a `SparseArray` or `LowRank`, a dict with string keys of trees, or a tuple or list of trees.
 """
 
 import math
@@ -60,7 +60,45 @@ class SparseArray:
         return out
 
 
-Leaf: TypeAlias = Array | SparseArray
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """A symmetric matrix of low rank: the sum of value times vector vector^T.
+
+    In sums it is its packed lower triangle: entry (i, j), i >= j, stands at i(i+1)/2 + j.
+
+    Attributes:
+        values: shape (R,), float64.
+        vectors: shape (R, d), float64.
+
+    Raises:
+        FederationError: shapes or types differ.
+    """
+
+    values: Array
+    vectors: Array
+
+    def __post_init__(self) -> None:
+        good = self.values.dtype.char == "d" == self.vectors.dtype.char and self.vectors.ndim == 2
+        if not good or self.values.shape != self.vectors.shape[:1]:
+            raise FederationError(
+                f"low rank: found values {self.values.dtype}{self.values.shape} and vectors"
+                f" {self.vectors.dtype}{self.vectors.shape}, expected float64 (R,) and (R, d)"
+            )
+
+    @property
+    def size(self) -> int:
+        """Entries of the triangle."""
+        d = self.vectors.shape[1]
+        return d * (d + 1) // 2
+
+    def dense(self) -> Array:
+        """The packed triangle, shape (d(d+1)/2,)."""
+        d = self.vectors.shape[1]
+        whole = self.vectors.T @ (self.values[:, None] * self.vectors)
+        return np.ascontiguousarray(whole[np.tri(d, dtype=bool)])
+
+
+Leaf: TypeAlias = Array | SparseArray | LowRank
 
 
 @dataclass(frozen=True)
@@ -68,11 +106,11 @@ class Structure:
     """A tree without its numbers.
 
     Attributes:
-        kind: "array", "sparse", "dict", "tuple" or "list".
+        kind: "array", "sparse", "low rank", "dict", "tuple" or "list".
         keys: of a dict, in its order.
         children: of a dict, tuple or list.
         dtype: of a leaf, as NumPy's one-letter code.
-        shape: of a leaf; (size,) of a sparse one.
+        shape: of a leaf; (size,) of a sparse or low-rank one.
     """
 
     kind: str
@@ -88,7 +126,9 @@ class Structure:
             return "{" + ", ".join(f"{key!r}: {child.text()}" for key, child in pairs) + "}"
         if self.children or not self.dtype:
             return f"{self.kind}({', '.join(child.text() for child in self.children)})"
-        return ("sparse " if self.kind == "sparse" else "") + f"{np.dtype(self.dtype)}{self.shape}"
+        return (
+            "" if self.kind == "array" else f"{self.kind} "
+        ) + f"{np.dtype(self.dtype)}{self.shape}"
 
 
 def flatten(tree: Tree) -> tuple[Structure, list[Leaf]]:
@@ -112,6 +152,9 @@ def _flatten(tree: Tree, leaves: list[Leaf], place: str) -> Structure:
     if isinstance(tree, SparseArray):
         leaves.append(tree)
         return Structure("sparse", dtype=tree.values.dtype.char, shape=(tree.size,))
+    if isinstance(tree, LowRank):
+        leaves.append(tree)
+        return Structure("low rank", dtype="d", shape=(tree.size,))
     if isinstance(tree, dict):
         return _flatten_dict(tree, leaves, place)
     if isinstance(tree, tuple | list):
@@ -121,8 +164,8 @@ def _flatten(tree: Tree, leaves: list[Leaf], place: str) -> Structure:
         whole = isinstance(tree, int | np.integer)
         return _flatten(np.asarray(tree, np.int64 if whole else np.float64), leaves, place)
     raise FederationError(
-        f"tree{place}: found {type(tree).__name__}, expected an array, a SparseArray, a number,"
-        " or a dict, tuple or list of them"
+        f"tree{place}: found {type(tree).__name__}, expected an array, a SparseArray, a LowRank,"
+        " a number, or a dict, tuple or list of them"
     )
 
 
@@ -188,6 +231,8 @@ def map_arrays(function: Callable[[Leaf], Leaf], tree: Tree) -> Tree:
 
 def is_finite(leaf: Leaf) -> bool:
     """Whether a leaf holds neither NaN nor infinity."""
+    if isinstance(leaf, LowRank):
+        return is_finite(leaf.values) and is_finite(leaf.vectors)
     values = leaf.values if isinstance(leaf, SparseArray) else leaf
     if values.dtype.char == "l":
         return True

@@ -20,7 +20,7 @@ from secure_fl.federation.privacy import Accountant, NoiseSource, PrivateEncodin
 from secure_fl.federation.secagg.encoding import FixedPoint, Words
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.secure import SecureSum
-from secure_fl.federation.trees import Array, SparseArray, Structure, split_leaves
+from secure_fl.federation.trees import Array, LowRank, SparseArray, Structure, split_leaves
 
 Vector = NDArray[np.float64]
 
@@ -276,6 +276,11 @@ def _vector(found: Contribution, structure: Structure, first: str) -> Vector:
                 f'client "{found.name}": a sparse array cannot be aggregated securely or privately,'
                 " the positions tell on the client; draw them from a seed that all clients share"
                 " (Rand-K) and send the values as an array"
+            )
+        if isinstance(leaf, LowRank):
+            raise PrivacyError(
+                f'client "{found.name}": factors do not add up, so a low-rank matrix cannot be'
+                " aggregated securely or privately; send its triangle as an array"
             )
         flat.append(leaf.ravel().astype(np.float64, copy=False))
     return np.concatenate(flat) if flat else np.zeros(0)

@@ -16,7 +16,7 @@ import numpy as np
 from fhe import envelope
 from secure_fl.federation.errors import FederationError
 from secure_fl.federation.steps import find_record, record_name
-from secure_fl.federation.trees import Array, Leaf, SparseArray, Structure
+from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
 
 Value: TypeAlias = Any
 """A tree, a number, a string, a boolean, None, a broadcastable record, or dicts, tuples and lists
@@ -78,12 +78,13 @@ def measure(value: Value) -> tuple[int, int]:
 
 def measure_tree(structure: Structure, leaves: Sequence[Leaf]) -> tuple[int, int]:
     """As `measure`, of a tree already flattened; fast for a structure seen before."""
-    kept = tuple(len(leaf.indices) for leaf in leaves if isinstance(leaf, SparseArray))
-    return _measured(structure, kept)
+    kept = tuple(len(leaf.values) for leaf in leaves if isinstance(leaf, SparseArray | LowRank))
+    return measure_compact(structure, kept)
 
 
-@lru_cache(maxsize=1024)
-def _measured(structure: Structure, kept: tuple[int, ...]) -> tuple[int, int]:
+@lru_cache(maxsize=4096)
+def measure_compact(structure: Structure, kept: tuple[int, ...]) -> tuple[int, int]:
+    """As `measure_tree`, with the number of values that each sparse or low-rank leaf has."""
     counts = iter(kept)
     return measure(_blank(structure, counts))
 
@@ -94,6 +95,10 @@ def _blank(structure: Structure, counts: Iterator[int]) -> Value:
     if structure.kind == "sparse":
         k = next(counts)
         return SparseArray(np.zeros(k, np.int64), np.zeros(k, structure.dtype), structure.shape[0])
+    if structure.kind == "low rank":
+        r = next(counts)
+        d = (math.isqrt(8 * structure.shape[0] + 1) - 1) // 2
+        return LowRank(np.zeros(r), np.zeros((r, d)))
     children = [_blank(child, counts) for child in structure.children]
     if structure.kind == "dict":
         return dict(zip(structure.keys, children, strict=True))
@@ -179,6 +184,9 @@ def _describe(value: Value, arrays: list[Array], depth: int) -> Any:
     if isinstance(value, SparseArray):
         parts = [_describe_array(value.indices, arrays), _describe_array(value.values, arrays)]
         return {"sparse": parts, "size": value.size}
+    if isinstance(value, LowRank):
+        parts = [_describe_array(value.values, arrays), _describe_array(value.vectors, arrays)]
+        return {"low rank": parts}
     if isinstance(value, dict):
         return _describe_dict(value, arrays, depth)
     if isinstance(value, tuple | list):
@@ -228,6 +236,8 @@ def _put_together(described: Any, arrays: Sequence[Array], depth: int) -> Value:
             return float(text)
         case {"sparse": [indices, values], "size": int(size)}:
             return SparseArray(inner(indices), inner(values), size)
+        case {"low rank": [values, vectors]}:
+            return LowRank(inner(values), inner(vectors))
         case {"dict": list(pairs)}:
             return {key: inner(each) for key, each in pairs}
         case {"tuple": list(items)}:

@@ -172,20 +172,36 @@ def add_scaled(held: Array, rate: float, values: Array) -> None:
         held[p] += rate * values[p]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath={"contract"})
 def dense_outer_products(
-    indptr: Array, indices: Array, data: Array, rows: Array, curvature: Array, out: Array
+    columns: Array, members: Array, weights: Array, rows: Array, curvature: Array, out: Array
 ) -> None:
-    """`outer_products` on the full triangle: every entry of a row times the row, contiguously."""
-    out[:] = 0.0
-    for r in range(len(indptr) - 1):
-        c = curvature[r]
-        row = rows[r]
-        for a in range(indptr[r], indptr[r + 1]):
-            i = np.int64(indices[a])
-            ca = c * data[a]
-            base = i * (i + 1) // 2
-            # A view, so that the compiler sees a plain loop it can make wide.
-            line = out[base : base + i + 1]
-            for j in range(len(line)):
-                line[j] += ca * row[j]
+    """`outer_products` on the full triangle, line by line and four rows at a time.
+
+    Args:
+        columns: where each feature's rows begin, shape (d + 1,).
+        members: the rows that have a feature.
+        weights: the feature's values in them.
+        rows: all of them, contiguous, shape (m, d).
+        curvature: shape (m,).
+        out: receives the triangle.
+    """
+    for i in range(len(columns) - 1):
+        base, n = i * (i + 1) // 2, i + 1
+        # A view, so that the compiler sees a plain loop it can make wide.
+        line = out[base : base + n]
+        line[:] = 0.0
+        e, end = columns[i], columns[i + 1]
+        while e + 4 <= end:
+            m0, m1, m2, m3 = members[e], members[e + 1], members[e + 2], members[e + 3]
+            r0, r1, r2, r3 = rows[m0][:n], rows[m1][:n], rows[m2][:n], rows[m3][:n]
+            a0, a1 = curvature[m0] * weights[e], curvature[m1] * weights[e + 1]
+            a2, a3 = curvature[m2] * weights[e + 2], curvature[m3] * weights[e + 3]
+            for j in range(n):
+                line[j] += ((a0 * r0[j] + a1 * r1[j]) + a2 * r2[j]) + a3 * r3[j]
+            e += 4
+        while e < end:
+            row, a0 = rows[members[e]][:n], curvature[members[e]] * weights[e]
+            for j in range(n):
+                line[j] += a0 * row[j]
+            e += 1

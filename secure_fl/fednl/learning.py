@@ -12,8 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.federation import Client, Federation, SparseArray, Tree, broadcastable, client_step
+from secure_fl.federation import (
+    Client,
+    Cohort,
+    Federation,
+    SparseArray,
+    Stack,
+    Tree,
+    broadcastable,
+    client_step,
+    together,
+)
+from secure_fl.fednl.cohort import learn_together
 from secure_fl.fednl.compressors import Compressor, learning_rate
+from secure_fl.fednl.low_rank import RankR
 from secure_fl.fednl.problem import LocalProblem, LogisticRidge, local_problem, scratch
 from secure_fl.fednl.sparsifiers import SharedRandK, TopK
 from secure_fl.fednl.triangles import packed_size
@@ -101,12 +113,35 @@ def learn(
     client: Client, objective: LogisticRidge, learning: Learning, x: Array, draw: int
 ) -> Tree:
     """Lines 4 to 6: loss, l_i and gradient at x in one vector, and S_i; moves H_i by alpha S_i."""
+    alone = Cohort([client], client.cache)
+    found = learn_all(alone, np.zeros(1, np.int64), objective, learning, x, draw)
+    if found is not None:
+        return next(found.trees())
     local = local_problem(client, learning.compressor.entrywise)
     # One leaf for all that is dense: every leaf costs the handle a check and a sum.
     slope = np.empty(local.d + 2)
     slope[0], _ = local.evaluate(x, objective.penalty, slope[2:])
     slope[1], message = improve(client, local, objective, learning, draw)
     return {"slope": slope, "difference": message}
+
+
+@together(learn)
+def learn_all(
+    cohort: Cohort,
+    chosen: NDArray[np.int64],
+    objective: LogisticRidge,
+    learning: Learning,
+    x: Array,
+    draw: int,
+) -> Stack | None:
+    """`learn` for many clients at once, with compressors that have a compiled loop."""
+    spectral = learning.l_norm == "spectral"
+    if spectral and not isinstance(learning.compressor, RankR):
+        return None
+    return learn_together(
+        cohort, chosen, objective.penalty, learning.compressor, learning.rate, x, draw,
+        sparse=learning.sparse, spectral=spectral,
+    )  # fmt: skip
 
 
 def improve(
@@ -125,7 +160,7 @@ def improve(
     if isinstance(compressor, SharedRandK):
         # Everything in one merge of two ascending lists; nothing of the size of the support.
         size = packed_size(local.d)
-        places = compressor.chosen(size, np.random.default_rng, draw)
+        places = compressor.places(size, 0, draw)
         sent = np.empty(len(places))
         kernels.take_and_learn(
             local.support.index, values, places, size / len(places), learning.rate, held, sent

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.federation import broadcastable
-from secure_fl.fednl.compressors import Class, Compressor, LazyRng
+from secure_fl.federation import LowRank, broadcastable
+from secure_fl.fednl.compressors import Class, Compressed, Compressor, LazyRng
 from secure_fl.fednl.problem import Support
-from secure_fl.fednl.triangles import entries_of, packed_size
+from secure_fl.fednl.triangles import diagonal_places, entries_of, pack, packed_size
 
 Array = NDArray[Any]
 
@@ -26,31 +26,6 @@ class _LowRank(Compressor):
     def entrywise(self) -> bool:
         """An outer product fills every entry."""
         return False
-
-    def low_rank(self, M: Array, rng: LazyRng) -> Array:
-        """The approximation of a symmetric matrix."""
-        raise NotImplementedError
-
-    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
-        """The approximation on the support, computed among the features present."""
-        rows, columns = entries_of(support.index)
-        off = rows != columns
-        reached = np.unique(np.concatenate([rows[off], columns[off]]))
-        # Features that occur alone stand on the diagonal only; they count where they are not 0.
-        lone = rows[(~off) & (values != 0)]
-        reached = np.union1d(reached, lone)
-        if len(reached) == 0:
-            return np.zeros_like(values)
-        where = np.full(support.d, -1)
-        where[reached] = np.arange(len(reached))
-        inside = (where[rows] >= 0) & (where[columns] >= 0)
-        r, c = where[rows[inside]], where[columns[inside]]
-        M = np.zeros((len(reached), len(reached)))
-        M[r, c] = values[inside]
-        M[c, r] = values[inside]
-        out = np.zeros_like(values)
-        out[inside] = self.low_rank(M, rng)[r, c]
-        return out
 
     def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
         """Low rank is for matrices.
@@ -74,10 +49,53 @@ class RankR(_LowRank):
         """R vectors and eigenvalues, or the triangle where that is less."""
         return 64.0 * min(self.rank * (d + 1), packed_size(d))
 
-    def low_rank(self, M: Array, rng: LazyRng) -> Array:
-        """Truncated eigen-decomposition."""
-        values, vectors = leading_eigenpairs(M, self.rank)
-        return (vectors * values) @ vectors.T
+    def factors(self, values: Array, support: Support) -> tuple[Array, Array]:
+        """Eigenvalues, shape (R,), and eigenvectors, shape (R, d).
+
+        A feature that stands on the diagonal alone is an eigenvector; it is not mixed with the
+        others, so that the outer products stay on the support.
+        """
+        rows, columns = entries_of(support.index)
+        off = rows != columns
+        present = np.unique(np.concatenate([rows[off], columns[off]]))
+        where = np.full(support.d, -1)
+        where[present] = np.arange(len(present))
+        inside = (where[rows] >= 0) & (where[columns] >= 0)
+        M = np.zeros((len(present), len(present)))
+        M[where[rows[inside]], where[columns[inside]]] = values[inside]
+        M[where[columns[inside]], where[rows[inside]]] = values[inside]
+        found = np.empty(0)
+        vectors = np.zeros((0, support.d))
+        if len(present):
+            found, inner = leading_eigenpairs(M, self.rank)
+            vectors = np.zeros((len(found), support.d))
+            vectors[:, present] = inner.T
+        axes = np.eye(support.d)[rows[~inside]]
+        found = np.concatenate([found, values[~inside]])
+        vectors = np.concatenate([vectors, axes])
+        kept = np.argsort(-np.abs(found), kind="stable")[: self.rank]
+        return found[kept], vectors[kept]
+
+    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
+        """Truncated eigen-decomposition, on the support."""
+        return _on_support(*self.factors(values, support), support)
+
+    def compress(
+        self, values: Array, support: Support, rng: LazyRng, draw: int, sparse: bool
+    ) -> Compressed:
+        """The eigenpairs, where sums take them."""
+        if not sparse:
+            return super().compress(values, support, rng, draw, sparse)
+        found, vectors = self.factors(values, support)
+        return Compressed(LowRank(found, vectors), _on_support(found, vectors, support))
+
+
+def _on_support(values: Array, vectors: Array, support: Support) -> Array:
+    rows, columns = entries_of(support.index)
+    out = np.zeros(len(rows))
+    for value, vector in zip(values, vectors, strict=True):
+        out += value * vector[rows] * vector[columns]
+    return out
 
 
 LANCZOS_FROM = 100
@@ -93,6 +111,13 @@ def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
     from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
     n = len(M)
+    if rank == 1:
+        from secure_fl.fednl.lanczos import leading_pair
+
+        order = np.arange(n, dtype=np.int64)
+        starts, diagonal = order * (order + 1) // 2, diagonal_places(n)
+        value, vector = leading_pair(pack(M), starts, diagonal.copy(), order)
+        return np.array([value]), vector[:, None]
     if n >= LANCZOS_FROM and 10 * rank <= n and np.any(M):
         try:
             # A start with a part in every direction, the same on every run.
@@ -122,6 +147,27 @@ class PowerSGD(_LowRank):
     def matrix_bits(self, d: int) -> float:
         """Two (d, R) factors, or the triangle where that is less."""
         return 64.0 * min(2 * self.rank * d, packed_size(d))
+
+    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
+        """The approximation on the support, computed among the features present."""
+        rows, columns = entries_of(support.index)
+        off = rows != columns
+        reached = np.unique(np.concatenate([rows[off], columns[off]]))
+        # Features that occur alone stand on the diagonal only; they count where they are not 0.
+        lone = rows[(~off) & (values != 0)]
+        reached = np.union1d(reached, lone)
+        if len(reached) == 0:
+            return np.zeros_like(values)
+        where = np.full(support.d, -1)
+        where[reached] = np.arange(len(reached))
+        inside = (where[rows] >= 0) & (where[columns] >= 0)
+        r, c = where[rows[inside]], where[columns[inside]]
+        M = np.zeros((len(reached), len(reached)))
+        M[r, c] = values[inside]
+        M[c, r] = values[inside]
+        out = np.zeros_like(values)
+        out[inside] = self.low_rank(M, rng)[r, c]
+        return out
 
     def low_rank(self, M: Array, rng: LazyRng) -> Array:
         """One power iteration."""

@@ -114,7 +114,8 @@ class LocalProblem:
                 f'client "{client.name}": logistic regression expects targets -1 and 1; map the'
                 " two classes to them"
             )
-        rows = csr_array(client.features, dtype=np.float64)
+        # A copy: records that came through a pipe are read-only, and a client's stay as they are.
+        rows = csr_array(client.features, dtype=np.float64, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         if not np.isfinite(rows.data).all():
@@ -132,11 +133,20 @@ class LocalProblem:
         from secure_fl.fednl import kernels
 
         self.rows: Array | None = None
+        self.position = np.empty(0, np.int32)
+        self.columns, self.members = np.zeros(self.d + 1, np.int64), np.empty(0, np.int32)
+        self.column_data = np.empty(0)
+        self.present = np.unique(self.indices).astype(np.int64)
         self.constant: float | None = None
         if len(self.data) >= DENSE_SHARE * self.m * self.d:
-            self.rows = np.zeros((self.m, self.d))
-            self.rows[np.repeat(np.arange(self.m), np.diff(self.indptr)), self.indices] = self.data
+            from scipy.sparse import csc_array
+
+            by_column = csc_array(self._csr())
+            self.rows = self._csr().toarray()
+            self.columns = by_column.indptr.astype(np.int64)
+            self.members, self.column_data = by_column.indices.astype(np.int32), by_column.data
             self.support = Support.full(self.d)
+            self.present = np.arange(self.d, dtype=np.int64)
             return
         counts = np.diff(self.indptr)
         places = np.empty(int((counts * (counts + 1) // 2).sum()), np.int64)
@@ -144,14 +154,18 @@ class LocalProblem:
         if self.entrywise:
             self.support = Support.of(self.d, places)
         else:
-            present = np.unique(self.indices).astype(np.int64)
-            r, c = np.tril_indices(len(present))
-            self.support = Support.of(self.d, places_of(present[r], present[c]))
+            r, c = np.tril_indices(len(self.present))
+            self.support = Support.of(self.d, places_of(self.present[r], self.present[c]))
         where = np.zeros(packed_size(self.d), np.int32)
         where[self.support.index] = np.arange(len(self.support.index), dtype=np.int32)
         self.position = where[places]
         if len(self.data) and np.all(self.data == self.data[0]):
             self.constant = float(self.data[0])
+
+    def _csr(self) -> Any:
+        from scipy.sparse import csr_array
+
+        return csr_array((self.data, self.indices, self.indptr), shape=(self.m, self.d))
 
     def evaluate(self, x: Array, penalty: float, out: Array | None = None) -> tuple[float, Array]:
         """Loss and gradient at x; keeps the curvature of every row for `hessian`."""
@@ -182,7 +196,7 @@ class LocalProblem:
         values = np.empty(len(self.support.index)) if out is None else out
         if self.rows is not None:
             kernels.dense_outer_products(
-                self.indptr, self.indices, self.data, self.rows, weights, values
+                self.columns, self.members, self.column_data, self.rows, weights, values
             )
         elif self.constant is None:
             kernels.outer_products(self.indptr, self.data, weights, self.position, values)

@@ -1,6 +1,8 @@
 """Compressors that keep k entries: Top-K, Rand-K, and Rand-K from a shared seed (B.3.3, B.3.4)."""
 
 import functools
+import hashlib
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +36,10 @@ class _Sparsifier(Compressor):
 
 
 def _largest(values: Array, k: int) -> NDArray[np.int64]:
-    if k >= len(values):
-        return np.arange(len(values), dtype=np.int64)
-    from secure_fl.fednl import kernels
+    from secure_fl.fednl.selection import largest_places
 
-    size = np.abs(values)
-    threshold = np.partition(size, len(size) - k)[len(size) - k]
-    out = np.empty(k, np.int64)
-    kernels.largest(values, float(threshold), int((size > threshold).sum()), k, out)
+    out = np.empty(min(k, len(values)), np.int64)
+    largest_places(np.ascontiguousarray(values), len(out), np.empty_like(values), out)
     return out
 
 
@@ -101,11 +99,23 @@ class RandK(_Sparsifier):
         """Unbiased with d/k - 1."""
         return Class(None, max(d / self.k - 1, 0.0))
 
+    def places(self, size: int, word: int, draw: int) -> NDArray[np.int64]:
+        """Ascending places of the entries sent.
+
+        Args:
+            size: of the triangle or vector.
+            word: 63 random bits.
+            draw: the round.
+        """
+        from secure_fl.fednl.selection import random_places
+
+        out = np.empty(min(self.k, size), np.int64)
+        random_places(word, np.zeros(size, np.uint8), out)
+        return out
+
     def chosen(self, size: int, rng: LazyRng, draw: int) -> NDArray[np.int64]:
-        """Ascending places of the entries sent."""
-        if self.k >= size:
-            return np.arange(size, dtype=np.int64)
-        return np.sort(rng().choice(size, self.k, replace=False, shuffle=False))
+        """`places` of a generator's next word."""
+        return self.places(size, int(rng().integers(2**63)), draw)
 
     def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
         """Random entries times d/k."""
@@ -143,8 +153,11 @@ class RandK(_Sparsifier):
 
 @functools.lru_cache(maxsize=4)
 def _shared_places(seed: int, draw: int, size: int, k: int) -> NDArray[np.int64]:
-    rng = np.random.default_rng([seed, draw])
-    places = np.sort(rng.choice(size, k, replace=False, shuffle=False))
+    from secure_fl.fednl.selection import random_places
+
+    word = hashlib.blake2b(struct.pack("<qq", seed, draw), digest_size=8).digest()
+    places = np.empty(k, np.int64)
+    random_places(int.from_bytes(word, "little") >> 1, np.zeros(size, np.uint8), places)
     places.setflags(write=False)
     return places
 
@@ -177,7 +190,7 @@ class SharedRandK(RandK):
         """k floats."""
         return 64.0 * min(self.k, d)
 
-    def chosen(self, size: int, rng: LazyRng, draw: int) -> NDArray[np.int64]:
+    def places(self, size: int, word: int, draw: int) -> NDArray[np.int64]:
         """Places that follow from seed and draw."""
         return _shared_places(self.seed, draw, size, min(self.k, size))
 
@@ -191,5 +204,5 @@ class SharedRandK(RandK):
     def expand(self, total: Array, d: int, draw: int) -> Array:
         """Puts the summed values at their places."""
         out = np.zeros(packed_size(d))
-        out[self.chosen(len(out), np.random.default_rng, draw)] = total
+        out[self.places(len(out), 0, draw)] = total
         return out

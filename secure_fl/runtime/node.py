@@ -28,7 +28,7 @@ from secure_fl.federation.secagg.errors import ProtocolError
 from secure_fl.federation.secagg.keys import KEY, Directory, Identity, Member
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.steps import find_step
-from secure_fl.federation.trees import SparseArray, Tree, flatten, is_finite
+from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
 from secure_fl.runtime.descriptions import as_array, describe, encoding_of, parameters_of
 from secure_fl.runtime.heads import HeadKeeper
 from secure_fl.runtime.kept_client import KeptClient
@@ -182,9 +182,10 @@ class Node:
         structure, leaves = flatten(tree)
         if not all(map(is_finite, leaves)):
             return {"refused": True}
-        if any(isinstance(leaf, SparseArray) for leaf in leaves):
+        if any(isinstance(leaf, SparseArray | LowRank) for leaf in leaves):
             raise PrivacyError(
-                "a sparse array cannot be aggregated securely, the positions tell on the client"
+                "a sparse array or low-rank matrix cannot be aggregated securely: positions tell on"
+                " the client, and factors do not add up"
             )
         flat = [np.asarray(leaf).ravel().astype(np.float64, copy=False) for leaf in leaves]
         vector = np.concatenate(flat) if flat else np.zeros(0)
