@@ -40,14 +40,15 @@ def _seconds(function: Any, repeats: int) -> float:
 def _ours(name: str, bits: int, pairs: int, exponent: int, repeats: int) -> tuple[float, int, bool]:
     """Seconds a pair, bytes of evaluation keys, and whether all results were right."""
     parameters = PrimitiveParameters(name, bits, pairs, exponent)
-    circuit = compile_primitive(parameters)
-    circuit.keygen()
+    module = compile_primitive(parameters)
+    module.keygen()
+    function = getattr(module, name)
     a, b = np.random.default_rng(0).integers(0, 2**bits, (2, pairs))
-    encrypted = circuit.encrypt(parameters.encode(a), parameters.encode(b))
-    seconds = _seconds(lambda: circuit.run(*encrypted), repeats) / pairs
-    found = parameters.decode(circuit.decrypt(circuit.run(*encrypted)))
+    encrypted = function.encrypt(parameters.encode(a), parameters.encode(b))
+    seconds = _seconds(lambda: function.run(*encrypted), repeats) / pairs
+    found = parameters.decode(function.decrypt(function.run(*encrypted)))
     expected = np.minimum(a, b) if name == "minimum" else a == b
-    size = len(circuit.client.evaluation_keys.serialize())
+    size = len(module.client.evaluation_keys.serialize())
     return seconds, size, bool(np.array_equal(found, expected))
 
 

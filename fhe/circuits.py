@@ -1,187 +1,143 @@
-"""The encrypted rules as circuits: the tournament on packed integers, and the paper's own."""
+"""The compiled functions of a rule, one a level of its knock-out.
 
-from collections.abc import Callable, Sequence
+Every function takes two (block, digits) arrays of encrypted digits. The compiler is told which
+result may become which operand: noise grows from level to level, since a minimum is b plus a table,
+and parameters are chosen for the last one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .digits import Traced, all_equal, minimum
+from .digits import Traced, equality, look_up, minimum
 from .errors import LibraryError
+from .knockout import EQUAL, ONLY, level_name, levels, levels_among
 from .library import concrete_fhe, remove_at_exit
+from .lwe_layout import check_wires
 from .parameters import RuleParameters
 
-
-def _smallest(
-    field: Traced, players: int, slab: int, base: int, keep_last: int | None = None
-) -> Traced:
-    """The smallest of `players` slabs of `slab` rows each, in a knock-out of minima.
-
-    `keep_last` is the number of digits that the last minimum selects; None keeps all.
-    """
-    digits = field.shape[1]
-    while players > 1:
-        half = players // 2
-        keep = keep_last if players == 2 and keep_last is not None else digits
-        winners = minimum(field[: half * slab], field[half * slab : 2 * half * slab], keep, base)
-        odd = players % 2 == 1
-        field = np.concatenate((winners, field[2 * half * slab :])) if odd else winners
-        players -= half
-    return field
+Function = Callable[[Traced, Traced], Traced]
 
 
-def knockout_sides(players: int) -> list[NDArray[np.bool_]]:
-    """For every round of `_smallest`, which players stand on the second side of their match.
+def _level(keep: int, base: int) -> Function:
+    def smaller(a: Traced, b: Traced) -> Traced:
+        return minimum(a, b, keep, base)
 
-    Holding one side at 0 and the other at the top digit drives every difference of that round to
-    its end.
-    """
-    slots = [[i] for i in range(players)]
-    rounds = []
-    while len(slots) > 1:
-        half = len(slots) // 2
-        second = np.zeros(players, bool)
-        second[[i for slot in slots[half : 2 * half] for i in slot]] = True
-        rounds.append(second)
-        merged = [slots[i] + slots[half + i] for i in range(half)]
-        slots = merged + slots[2 * half :]
-    return rounds
+    return smaller
 
 
-def tournament(parameters: RuleParameters) -> Callable[..., Traced]:
-    """The rule as a function of one (block, digits) array per contributor.
-
-    Returns the class digits of the smallest packed integer, shape (block, class digits). The last
-    minimum selects those alone: nobody reads the others.
-    """
-    packing = parameters.packing
-
-    def rule(*contributions: Traced) -> Traced:
-        if len(contributions) == 1:
+def _rule_functions(parameters: RuleParameters) -> dict[str, Callable[..., Traced]]:
+    """By name; a last minimum of the tournament selects the class alone: nobody reads the rest."""
+    base, packing = parameters.base, parameters.packing
+    count = levels(parameters)
+    keep = [parameters.number_digits] * count
+    if parameters.rule == "tournament":
+        if count == 0:
             # The library mishandles an output that no table has touched.
-            identity = concrete_fhe().univariate(lambda digit: digit)
-            return identity(contributions[0][:, packing.code_digits :])
-        field = np.concatenate(contributions, axis=0)
-        count = len(contributions)
-        return _smallest(field, count, parameters.block, parameters.base, packing.class_digits)
-
-    return rule
-
-
-def paper(parameters: RuleParameters) -> Callable[..., Traced]:
-    """The paper's rule (kahm.txt, 3.9): minima over clients for each class, then equalities.
-
-    A function of one (block, classes x digits) array per contributor. Returns Phi* of eq. (106),
-    shape (classes, block): 1 for every class that attains the smallest code.
-    """
-    block, classes, base = parameters.block, parameters.classes, parameters.base
-    digits = parameters.packing.code_digits
-
-    def rule(*contributions: Traced) -> Traced:
-        rows = [each.reshape((block * classes, digits)) for each in contributions]
-        field = rows[0] if len(rows) == 1 else np.concatenate(tuple(rows), axis=0)
-        by_class = _smallest(field, len(rows), block * classes, base)
-        # (query, class) rows become (class, query), so that classes are slabs of their own.
-        by_class = np.transpose(by_class.reshape((block, classes, digits)), (1, 0, 2))
-        flat = by_class.reshape((classes * block, digits))
-        smallest = _smallest(flat, classes, block, base)
-        difference = by_class - smallest.reshape((1, block, digits))
-        equal = all_equal(difference.reshape((classes * block, digits)), base)
-        return equal.reshape((classes, block))
-
-    return rule
-
-
-RULES: dict[str, Callable[[RuleParameters], Callable[..., Traced]]] = {
-    "tournament": tournament,
-    "paper": paper,
-}
-
-
-def _named(rule: Callable[..., Traced], names: list[str]) -> Callable[..., Traced]:
-    # The compiler reads parameter names off the signature, which must therefore be explicit.
-    import inspect
-
-    def named(**arguments: Traced) -> Traced:
-        return rule(*(arguments[name] for name in names))
-
-    parameters = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names
-    ]
-    named.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # functions take attributes
-    return named
-
-
-def _inputset(parameters: RuleParameters) -> list[tuple[NDArray[np.int64], ...]]:
-    """Inputs that reach both ends of every intermediate value.
-
-    The compiler takes the width of a table from what it sees here, so a round whose differences
-    were never driven to both ends would silently get a table too small.
-    """
-    shape = (parameters.block, parameters.columns)
-    count, classes = parameters.contributors, parameters.classes
-    top = parameters.base - 1
-    ends = [np.zeros(shape, np.int64), np.full(shape, top, np.int64)]
-    found = [tuple([end] * count) for end in ends]
-    for second in knockout_sides(count):
-        found += [tuple(ends[int(side != flip)] for side in second) for flip in (False, True)]
+            return {ONLY: lambda a: look_up(lambda digit: digit, a[:, packing.code_digits :], base)}
+        keep[-1] = packing.class_digits
+    functions: dict[str, Callable[..., Traced]] = {
+        level_name(i): _level(kept, base) for i, kept in enumerate(keep)
+    }
     if parameters.rule == "paper":
-        digits = parameters.packing.code_digits
-        for second in knockout_sides(classes):
-            row = np.repeat(np.where(second, top, 0), digits)
-            found += [tuple([np.tile(each, (shape[0], 1))] * count) for each in (row, top - row)]
-    rng = np.random.default_rng(0)
-    return found + [tuple(rng.integers(0, top + 1, shape) for _ in range(count)) for _ in range(20)]
+        functions[EQUAL] = lambda a, b: equality(a, b, base)
+    return functions
+
+
+def _wires(parameters: RuleParameters) -> list[tuple[str, str]]:
+    """Which function's result may be an operand of which other."""
+    names = [level_name(i) for i in range(levels(parameters))]
+    wires = list(pairwise(names))
+    if parameters.rule == "paper":
+        # The minima of the classes wait for the smallest of them.
+        last = {levels_among(parameters.contributors) - 1, len(names) - 1}
+        wires += [(names[i], EQUAL) for i in last if i >= 0]
+    return wires
 
 
 @lru_cache(maxsize=8)
 def compile_rule(parameters: RuleParameters) -> Any:
-    """The library's circuit of a rule; takes seconds to minutes, kept for the life of the process.
+    """The library's module of a rule; takes a second or two, kept for the life of the process.
 
     What only encrypts, evaluates or decrypts asks `compiled_rule`, which also keeps it on disk.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
-    names = [f"contributor_{i}" for i in range(parameters.contributors)]
-    rule = _named(RULES[parameters.rule](parameters), names)
+    shape = (parameters.block, parameters.number_digits)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_circuit(rule, names, _inputset(parameters), failure)
+    return compile_functions(
+        _rule_functions(parameters), _wires(parameters), shape, parameters.base, failure
+    )
 
 
-def compile_circuit(
-    function: Callable[..., Traced],
-    names: list[str],
-    inputset: Sequence[tuple[NDArray[np.int64], ...]],
+def compile_functions(
+    functions: Mapping[str, Callable[..., Traced]],
+    wires: Sequence[tuple[str, str]],
+    shape: tuple[int, int],
+    base: int,
     failure: float,
 ) -> Any:
-    """Compiles a function of encrypted arrays.
+    """Compiles functions of one or two encrypted arrays, named a and b, under one set of keys.
 
     Args:
-        function: takes the names as keyword arguments.
-        names: of the arguments.
-        inputset: arrays that reach both ends of every intermediate value.
+        functions: by name.
+        wires: (from, to): a result of the one may be any operand of the other.
+        shape: of every operand.
+        base: of the digits, 2 or 4.
         failure: probability that noise makes one table look-up wrong.
 
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
     fhe = concrete_fhe()
+    defined, inputs = {}, {}
+    for name, function in functions.items():
+        names = ["a", "b"][: function.__code__.co_argcount]
+        function.__name__ = name
+        defined[name] = fhe.function(dict.fromkeys(names, "encrypted"))(function)
+        inputs[name] = _inputset(shape, base, len(names))
+    wired = {
+        fhe.Wire(fhe.Output(defined[source], 0), fhe.Input(defined[target], i))
+        for source, target in wires
+        for i in (0, 1)
+    }
+    compiler = fhe.module()(type("Rule", (), {**defined, "composition": fhe.Wired(wired)}))
     configuration = fhe.Configuration(
         p_error=failure,
-        # All tables of a design are of one width: more parameter sets would only add keys.
-        parameter_selection_strategy="MONO",
+        # The one strategy that follows noise from function to function.
+        parameter_selection_strategy="MULTI",
         loop_parallelize=True,
         compress_evaluation_keys=True,
         dump_artifacts_on_unexpected_failures=False,
     )
-    compiler = fhe.Compiler(function, dict.fromkeys(names, "encrypted"))
     try:
-        circuit = compiler.compile(inputset, configuration)
+        module = compiler.compile(inputs, configuration)
     except RuntimeError as error:
         raise LibraryError(f"concrete-python: {' '.join(str(error).split())}") from error
-    remove_at_exit(circuit.server)
-    if circuit.p_error > failure * (1 + 1e-9):
-        raise LibraryError(f"concrete-python: failure {circuit.p_error} a look-up, asked {failure}")
-    return circuit
+    remove_at_exit(module.server)
+    check_wires(module.client.specs, wires)
+    if module.p_error > failure * (1 + 1e-9):
+        raise LibraryError(f"concrete-python: failure {module.p_error} a look-up, asked {failure}")
+    return module
+
+
+def _inputset(
+    shape: tuple[int, int], base: int, operands: int
+) -> list[tuple[NDArray[np.int64], ...]]:
+    """Operands that reach both ends of every intermediate value.
+
+    The compiler takes the width of a table from what it sees here.
+    """
+    top = base - 1
+    ends = [np.zeros(shape, np.int64), np.full(shape, top, np.int64)]
+    rng = np.random.default_rng(0)
+    draws = [rng.integers(0, base, shape) for _ in range(20)]
+    if operands == 1:
+        return [(each,) for each in [*ends, *draws]]
+    corners = [(a, b) for a in ends for b in ends]
+    return [*corners, *zip(draws, draws[::-1], strict=True)]

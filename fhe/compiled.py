@@ -27,7 +27,7 @@ from .parameters import RuleParameters
 
 KIND = "fhe compiled rule"
 CACHE_VARIABLE = "SECUREFL_CACHE"
-_SOURCES = ("circuits", "code", "digits", "parameters")
+_SOURCES = ("circuits", "code", "digits", "knockout", "parameters")
 
 
 class CacheWarning(UserWarning):
@@ -40,7 +40,7 @@ class CompiledRule:
 
     Attributes:
         specs: the library's description of keys, inputs and outputs (`ClientSpecs`).
-        server: the library's object that runs the circuit.
+        server: the library's object that runs the functions.
         failure: probability that noise makes one table look-up wrong.
         complexity: the library's estimate of one run's work.
     """
@@ -67,9 +67,9 @@ def compiled_rule(parameters: RuleParameters) -> CompiledRule:
             return _load(path)
         except FormatError as error:
             warnings.warn(f"{error}; compiling again", CacheWarning, stacklevel=2)
-    circuit = compile_rule(parameters)
+    module = compile_rule(parameters)
     found = CompiledRule(
-        circuit.client.specs, circuit.server, circuit.p_error, float(circuit.complexity)
+        module.client.specs, module.server, module.p_error, float(module.complexity)
     )
     _keep(path, found)
     return found

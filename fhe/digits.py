@@ -34,8 +34,19 @@ def largest_count(base: int) -> int:
     return 15 if base == 4 else 7
 
 
-def _look_up(table: Table, value: Traced) -> Traced:
-    return concrete_fhe().univariate(table)(value)
+def table_width(base: int) -> int:
+    """Bits of every table of a design."""
+    return 4 if base == 4 else 3
+
+
+def look_up(table: Table, value: Traced, base: int) -> Traced:
+    """The table's entry at an encrypted value.
+
+    Every table is as wide as the design's widest, whatever its own values need: the compiler gives
+    each width a bootstrap key of its own, and a second one would double the evaluation keys.
+    """
+    fhe = concrete_fhe()
+    return fhe.univariate(table)(fhe.hint(value, bit_width=table_width(base)))
 
 
 def _span(base: int) -> int:
@@ -88,22 +99,22 @@ def _chain(difference: Traced, last: Table) -> Traced:
     digits = difference.shape[1]
     sign = difference[:, 0]
     for i in range(1, digits):
-        sign = 4 * _look_up(np.sign, sign) + difference[:, i]
-    return _look_up(last, sign)
+        sign = 4 * look_up(np.sign, sign, 4) + difference[:, i]
+    return look_up(last, sign, 4)
 
 
 def _tree(difference: Traced, last: Table) -> Traced:
     signs = difference
     while signs.shape[1] > 2:
         even = signs.shape[1] // 2 * 2
-        combined = _look_up(np.sign, signs[:, :even] @ _grouped(even, 2, weight=2))
+        combined = look_up(np.sign, signs[:, :even] @ _grouped(even, 2, weight=2), 2)
         # A sign left over alone moves up as it is.
         alone = even < signs.shape[1]
         signs = np.concatenate((combined, signs[:, even:]), axis=1) if alone else combined
     total = signs[:, 0]
     if signs.shape[1] == 2:
         total = 2 * total + signs[:, 1]
-    return _look_up(last, total)
+    return look_up(last, total, 2)
 
 
 def _grouped(count: int, group: int, *, weight: int) -> NDArray[np.int64]:
@@ -133,7 +144,7 @@ def _select(a: Traced, b: Traced, keep: int, base: int, table: Table) -> Traced:
     difference = a - b
     less = _compare(difference, base, _span_if_negative(base))
     index = difference[:, start:] + (base - 1) + less.reshape((a.shape[0], 1))
-    return b[:, start:] + _look_up(table, index)
+    return b[:, start:] + look_up(table, index, base)
 
 
 def less(a: Traced, b: Traced, base: int) -> Traced:
@@ -151,12 +162,12 @@ def all_equal(difference: Traced, base: int) -> Traced:
     if base == 2 and difference.shape[1] > 1:
         # Two digits' differences fit one table, and 2 x + y is 0 only where both are.
         difference = difference @ _grouped(difference.shape[1], 2, weight=2)
-    differs = _look_up(_one_if_not_zero, difference)
+    differs = look_up(_one_if_not_zero, difference, base)
     limit = largest_count(base)
     while differs.shape[1] > limit:
         groups = _grouped(differs.shape[1], limit, weight=1)
-        differs = _look_up(_one_if_not_zero, differs @ groups)
-    return _look_up(_one_if_zero, np.sum(differs, axis=1))
+        differs = look_up(_one_if_not_zero, differs @ groups, base)
+    return look_up(_one_if_zero, np.sum(differs, axis=1), base)
 
 
 def lookups_of_comparison(digits: int, base: int) -> int:

@@ -4,14 +4,16 @@ It sees how many queries and contributors there are and the federation's public 
 a record, a measure, a code nor an answer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .compiled import compiled_rule
 from .errors import ContributionError, InputError
 from .keys import EvaluationKeys
+from .knockout import EQUAL, level_name, levels, rule_outputs
 from .messages import Answer, Contribution
-from .public_key import PublicKey, RingCiphertexts, to_library_values
+from .parameters import RuleParameters
+from .public_key import PublicKey, RingCiphertexts, check_size, to_library_values
 
 Progress = Callable[[str, int, int], None]
 
@@ -33,7 +35,7 @@ def evaluate(
         contributions: in any order.
         keys: of the querier.
         public: of the querier, the key that the contributions are under.
-        progress: told after every block of queries.
+        progress: told after every comparison, level by level.
 
     Raises:
         InputError: the public key does not go with the evaluation keys.
@@ -50,33 +52,48 @@ def evaluate(
     first = ordered[0]
     progress("compiling", 0, 1)
     server = compiled_rule(keys.parameters).server
-    values = [_library_values(each, public) for each in ordered]
-    blocks = []
-    for i, arguments in enumerate(zip(*values, strict=True)):
-        try:
-            result = server.run(*arguments, evaluation_keys=keys.library_keys)
-        except (RuntimeError, ValueError, AssertionError) as error:
-            names = ", ".join(each.name for each in ordered)
-            raise ContributionError(
-                f"block {i}: the ciphertexts of {names} do not fit the circuit"
-                f" ({' '.join(str(error).split())}); encrypt again with the federation's keys"
-            ) from error
-        blocks.append(result.serialize())
-        progress("evaluating", i + 1, len(values[0]))
+    # Before the first minute of work, not in its middle.
+    for each in ordered:
+        check_size(_ciphertexts(each), public, who=_who(each))
+
+    def integers(position: int) -> list[Any]:
+        each = ordered[position]
+        return to_library_values(_ciphertexts(each), public, who=_who(each))
+
+    def run(name: str, calls: int, pairs: Iterator[tuple[Any, ...]], /) -> list[Any]:
+        results = []
+        for i, pair in enumerate(pairs):
+            results.append(server.run(*pair, evaluation_keys=keys.library_keys, function_name=name))
+            progress(_phase(name, keys.parameters), i + 1, calls)
+        return results
+
+    blocks = rule_outputs(keys.parameters, integers, keys.parameters.blocks(first.queries), run)
     return Answer(
         parameters=first.parameters,
         key=first.key,
         federation=first.federation,
         batch=first.batch,
         queries=first.queries,
-        blocks=tuple(blocks),
+        blocks=tuple(each.serialize() for each in blocks),
     )
 
 
-def _library_values(contribution: Contribution, public: PublicKey) -> list[Any]:
+def _ciphertexts(contribution: Contribution) -> RingCiphertexts:
     shape = (contribution.queries, contribution.parameters.columns)
-    ciphertexts = RingCiphertexts(contribution.public, shape, contribution.content)
-    return to_library_values(ciphertexts, public, who=f"contributor {contribution.name!r}")
+    return RingCiphertexts(contribution.public, shape, contribution.content)
+
+
+def _who(contribution: Contribution) -> str:
+    return f"contributor {contribution.name!r}"
+
+
+def _phase(name: str, parameters: RuleParameters) -> str:
+    """What is being computed, for people."""
+    count = levels(parameters)
+    for i in range(count):
+        if name == level_name(i):
+            return f"level {i + 1} of {count}"
+    return "comparing classes" if name == EQUAL else "evaluating"
 
 
 def checked(

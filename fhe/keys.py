@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from .compiled import compiled_rule
-from .envelope import PRIVATE, read_envelope, write_envelope
-from .errors import FormatError, SecretError
+from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
+from .errors import FormatError, SecretError, VersionError
 from .library import concrete_fhe
 from .parameters import RuleParameters
 from .seal import seal, unseal
 
 SECRET_KIND = "fhe secret key"
 EVALUATION_KIND = "fhe evaluation key"
+KEY_VERSION = 2
+"""Keys of version 1 were drawn for one circuit a rule, not one a level, and fit no circuit now."""
 SECRET_FILE = "secret.key"
 EVALUATION_FILE = "evaluation.key"
 
@@ -102,14 +104,15 @@ def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
 
     Raises:
         SecretError: wrong passphrase or a changed file.
+        VersionError: of another version; names both.
         FormatError: not such a file.
     """
     path = folder / SECRET_FILE
     envelope = read_envelope(path, SECRET_KIND)
+    parameters = _parameters(envelope, path)
     header = dict(envelope.header)
     sealing = header.pop("seal", None)
     content = unseal(envelope.payload, sealing, passphrase, _context(header))
-    parameters = RuleParameters.from_json(header.get("parameters"), source=str(path))
     client = _client(parameters)
     client.keys.load_from_bytes(content)
     keys = _with_evaluation(parameters, client)
@@ -127,12 +130,12 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
     """Reads `evaluation.key`.
 
     Raises:
+        VersionError: of another version; names both.
         FormatError: not such a file, or one whose fingerprint does not fit its content.
     """
     path = folder / EVALUATION_FILE
     envelope = read_envelope(path, EVALUATION_KIND)
-    parameters = RuleParameters.from_json(envelope.header.get("parameters"), source=str(path))
-    keys = EvaluationKeys(parameters, envelope.payload)
+    keys = EvaluationKeys(_parameters(envelope, path), envelope.payload)
     if envelope.header.get("key") != keys.fingerprint:
         raise FormatError(f"{path}: its fingerprint does not fit its keys; get it again")
     return keys
@@ -150,7 +153,21 @@ def _with_evaluation(parameters: RuleParameters, client: Any) -> SecretKeys:
 
 
 def _header(keys: EvaluationKeys) -> dict[str, Any]:
-    return {"parameters": keys.parameters.to_json(), "key": keys.fingerprint}
+    return {
+        "parameters": keys.parameters.to_json(),
+        "key": keys.fingerprint,
+        "version": KEY_VERSION,
+    }
+
+
+def _parameters(envelope: Envelope, path: Path) -> RuleParameters:
+    version = envelope.header.get("version", 1)
+    if version != KEY_VERSION:
+        raise VersionError(
+            f"{path}: a key of version {version!s:.10}, this package reads version {KEY_VERSION};"
+            " make new keys with this release"
+        )
+    return RuleParameters.from_json(envelope.header.get("parameters"), source=str(path))
 
 
 def _context(header: dict[str, Any]) -> bytes:

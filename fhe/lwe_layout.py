@@ -7,6 +7,8 @@ stands at bit 63 - w. A secret key is a header of 71 bytes and its bits as 64-bi
 """
 
 import json
+import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +25,7 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class InputType:
-    """What the circuit expects of every contributor.
+    """What every function of a rule expects of its operands.
 
     Attributes:
         key_id: place of the secret key among the library's.
@@ -31,7 +33,7 @@ class InputType:
         degree: N, its polynomials' degree.
         variance: of a fresh encryption's noise, as a fraction of the torus squared.
         width: bits of a message.
-        shape: of one run's digits (block, columns).
+        shape: of an operand's digits (block, digits).
     """
 
     key_id: int
@@ -73,25 +75,50 @@ def read_specs(specs: Any) -> dict[str, Any]:
 
 
 def input_type(described: Any) -> InputType:
-    """The type that all inputs of a circuit share, from the library's description of it.
+    """The type that all operands share, from the library's description of a rule's functions.
 
     Raises:
-        LibraryError: inputs of several types, compressed ones, or ones whose key is no flattened
-            GLWE key.
+        LibraryError: several types, compressed ones, or ones whose key is no flattened GLWE key.
     """
+    found = {each for types in _types(described, "inputs").values() for each in types}
+    if len(found) != 1:
+        raise LibraryError("concrete-python: operands differ in key, width or shape")
+    return found.pop()
+
+
+def check_wires(described: Any, wires: Iterable[tuple[str, str]]) -> None:
+    """Refuses a result whose ciphertexts are not those of the operand that it becomes.
+
+    Args:
+        described: the library's description of the functions.
+        wires: (from, to).
+
+    Raises:
+        LibraryError: so; a message at another bit would be read as another message.
+    """
+    operands, results = _types(described, "inputs"), _types(described, "outputs")
+    for source, target in wires:
+        if set(results[source]) != set(operands[target]):
+            raise LibraryError(
+                f"concrete-python: results of {source} are not of the type of {target}'s operands"
+            )
+
+
+def _types(described: Any, gates: str) -> dict[str, list[InputType]]:
+    """Of the inputs or outputs of every function, by its name."""
     specs = read_specs(described)
     try:
-        types = [_one_input(gate, specs) for gate in specs["circuits"][0]["inputs"]]
+        return {
+            each["name"]: [_one_type(gate, specs) for gate in each[gates]]
+            for each in specs["circuits"]
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise LibraryError(
             f"concrete-python: its circuit description changed ({error!r})"
         ) from error
-    if len(set(types)) != 1:
-        raise LibraryError("concrete-python: the circuit's inputs differ in key, width or shape")
-    return types[0]
 
 
-def _one_input(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
+def _one_type(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
     info = gate["typeInfo"]["lweCiphertext"]
     encryption = info["encryption"]
     if info["compression"] != "none":
@@ -112,8 +139,9 @@ def _one_input(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
         )
     ((k, degree),) = glwe
     encoding = info["encoding"]["integer"]
-    rows, columns = info["abstractShape"]["dimensions"]
-    found = InputType(key, k, degree, encryption["variance"], encoding["width"], (rows, columns))
+    rows, *columns = info["abstractShape"]["dimensions"]
+    shape = (rows, math.prod(columns))
+    found = InputType(key, k, degree, encryption["variance"], encoding["width"], shape)
     if found.dimension != encryption["lweDimension"] or encoding["mode"] != {"native": {}}:
         raise LibraryError(f"concrete-python: inputs of an encoding that is not expected: {found}")
     return found
@@ -175,20 +203,24 @@ def to_value(frame: bytes, rows: Words) -> Any:
         raise LibraryError("concrete-python: cannot read ciphertexts put together here") from error
 
 
-def check_layout(client: Any, kind: InputType, contributors: int) -> bytes:
+def check_layout(client: Any, kind: InputType, function: str) -> bytes:
     """Proves the layout on encryptions of known digits; returns the frame of a `Value`.
 
+    Args:
+        client: the library's, with its keys.
+        kind: of the function's operands.
+        function: the compiled function that takes them.
+
     Raises:
-        LibraryError: the library lays out its bytes otherwise, or inputs differ.
+        LibraryError: the library lays out its bytes otherwise, or operands differ.
     """
     bits = secret_bits(client, kind).ravel()
     top = 2 ** min(kind.width, 2)
     digits = np.arange(kind.shape[0] * kind.shape[1]).reshape(kind.shape) % top
+    operands = len(client.specs.program_info.get_circuit(function).get_inputs())
+    encrypted = client.encrypt(*[digits] * operands, function_name=function)
     frames = set()
-    for i in {0, contributors - 1}:
-        arguments = [digits if j == i else None for j in range(contributors)]
-        encrypted = client.encrypt(*arguments)
-        value = encrypted if contributors == 1 else encrypted[i]
+    for value in [encrypted] if operands == 1 else encrypted:
         content = value.serialize()
         frame, rows = split(content, kind)
         check_rows(rows, digits.ravel(), bits, kind)
@@ -196,7 +228,9 @@ def check_layout(client: Any, kind: InputType, contributors: int) -> bytes:
             raise LibraryError("concrete-python: ciphertexts do not come back from their bytes")
         frames.add(frame)
     if len(frames) != 1:
-        raise LibraryError("concrete-python: the ciphertexts of two inputs differ in their frames")
+        raise LibraryError(
+            "concrete-python: the ciphertexts of two operands differ in their frames"
+        )
     return frames.pop()
 
 

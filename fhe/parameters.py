@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -28,7 +29,7 @@ class RuleParameters:
         contributors: Q, 1 to 256.
         classes: C, 2 to 65,536.
         bits: p of the codes, 4 to 16.
-        block: queries of one run of the circuit; more are split into runs, the last one padded.
+        block: queries of one run of a compiled function; the last of a batch is padded.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
         rule: "tournament" (Q - 1 minima of packed integers, the class comes out) or "paper" (Q x C
             minima and C equalities, Phi* comes out).
@@ -66,11 +67,19 @@ class RuleParameters:
         return Packing(self.bits, self.classes, self.base)
 
     @property
+    def numbers(self) -> int:
+        """Integers that a contributor sends per query."""
+        return self.classes if self.rule == "paper" else 1
+
+    @property
+    def number_digits(self) -> int:
+        """Digits of such an integer."""
+        return self.packing.code_digits if self.rule == "paper" else self.packing.digits
+
+    @property
     def columns(self) -> int:
         """Digits that a contributor sends per query."""
-        if self.rule == "paper":
-            return self.classes * self.packing.code_digits
-        return self.packing.digits
+        return self.numbers * self.number_digits
 
     @property
     def lookups(self) -> int:
@@ -92,11 +101,23 @@ class RuleParameters:
             )
         return to_digits(packing.pack(codes), packing.digits, self.base)
 
-    def decode(self, output: Ints) -> Ints:
-        """The classes (block,) in one run's output; -1 where the output names none."""
+    def blocks(self, queries: int) -> int:
+        """Blocks that so many queries fill."""
+        return -(-queries // self.block)
+
+    def decode(self, outputs: Sequence[Ints], queries: int) -> Ints:
+        """The classes (queries,) in a rule's outputs; -1 where they name none.
+
+        Args:
+            outputs: as `rule_outputs` orders them, shape (block, class digits) each; in the paper's
+                rule (block,).
+            queries: how many of the blocks' rows were asked.
+        """
+        found = np.concatenate(outputs)
         if self.rule == "paper":
-            return np.where(output.any(axis=0), output.argmax(axis=0), -1).astype(np.int64)
-        return from_digits(output.astype(np.int64), self.base)
+            marks = found.reshape(self.classes, -1)[:, :queries]
+            return np.where(marks.any(axis=0), marks.argmax(axis=0), -1).astype(np.int64)
+        return from_digits(found.astype(np.int64), self.base)[:queries]
 
     def fingerprint(self) -> str:
         """Digest of all parameters, 64 hexadecimal digits."""

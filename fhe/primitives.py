@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .circuits import compile_circuit
+from .circuits import compile_functions
 from .code import Ints, digits_of_bits, from_digits, to_digits
 from .digits import (
     Traced,
@@ -94,18 +94,12 @@ class PrimitiveParameters:
 
 @lru_cache(maxsize=8)
 def compile_primitive(parameters: PrimitiveParameters) -> Any:
-    """The library's circuit of an operation on two (pairs, digits) arrays named a and b."""
+    """The library's module with the operation, under its name, on two (pairs, digits) arrays."""
     function = _FUNCTIONS[parameters.name]
-    low = np.zeros((parameters.pairs, parameters.digits), np.int64)
-    top = parameters.base - 1
-    high = low + top
-    rng = np.random.default_rng(0)
-    inputset: list[tuple[Ints, ...]] = [(a, b) for a in (low, high) for b in (low, high)]
-    inputset += [
-        (rng.integers(0, top + 1, low.shape), rng.integers(0, top + 1, low.shape))
-        for _ in range(20)
-    ]
-    failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_circuit(
-        lambda a, b: function(a, b, parameters.base), ["a", "b"], inputset, failure
+    return compile_functions(
+        {parameters.name: lambda a, b: function(a, b, parameters.base)},
+        wires=(),
+        shape=(parameters.pairs, parameters.digits),
+        base=parameters.base,
+        failure=2.0**-parameters.failure_exponent / parameters.lookups,
     )

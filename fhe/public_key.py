@@ -51,6 +51,7 @@ from .compiled import CompiledRule, compiled_rule
 from .envelope import read_envelope, write_envelope
 from .errors import FormatError, InputError, LibraryError
 from .keys import SecretKeys
+from .knockout import first_name
 from .lwe_layout import (
     WORD_BITS,
     InputType,
@@ -61,6 +62,7 @@ from .lwe_layout import (
     secret_bits,
     to_value,
 )
+from .operands import operands
 from .parameters import RuleParameters
 from .ring import (
     Words,
@@ -155,7 +157,7 @@ def make_public_key(keys: SecretKeys) -> PublicKey:
         LibraryError: the layout differs, or the parameters are not secure or too noisy.
     """
     kind = _checked_kind(keys.parameters)
-    frame = check_layout(keys.client, kind, keys.parameters.contributors)
+    frame = check_layout(keys.client, kind, first_name(keys.parameters))
     secret = secret_bits(keys.client, kind)
     seed = secrets.token_bytes(_SEED)
     k, degree = kind.glwe_dimension, kind.degree
@@ -178,9 +180,9 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
         InputError: another shape, or a digit that does not fit.
         LibraryError: the rule's parameters are not secure or too noisy.
     """
-    kind = public.kind
-    if digits.ndim != 2 or len(digits) == 0 or digits.shape[1] != kind.shape[1]:
-        raise InputError(f"digits: shape {digits.shape}, expected (queries, {kind.shape[1]})")
+    kind, columns = public.kind, public.parameters.columns
+    if digits.ndim != 2 or len(digits) == 0 or digits.shape[1] != columns:
+        raise InputError(f"digits: shape {digits.shape}, expected (queries, {columns})")
     top = public.parameters.base - 1
     if digits.min() < 0 or digits.max() > top:
         raise InputError(f"digits: a value outside 0..{top}; encode with RuleParameters.encode")
@@ -222,21 +224,9 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
         InputError: under another public key; names `who`.
         FormatError: not as many words as the digits need; names `who`.
     """
-    if ciphertexts.public != public.fingerprint:
-        raise InputError(
-            f"{who}: under public key {ciphertexts.public[:16]}, expected"
-            f" {public.fingerprint[:16]}; encrypt again with the federation's public key"
-        )
+    check_size(ciphertexts, public, who=who)
     kind = public.kind
     count = ciphertexts.shape[0] * ciphertexts.shape[1]
-    expected = ciphertext_bytes(public, ciphertexts.shape[0])
-    if ciphertexts.shape[0] < 1 or ciphertexts.shape[1] != kind.shape[1]:
-        raise FormatError(f"{who}: digits of shape {ciphertexts.shape}; get it again")
-    if len(ciphertexts.content) != expected:
-        raise FormatError(
-            f"{who}: {len(ciphertexts.content)} bytes of ciphertext, expected {expected};"
-            " get it again"
-        )
     words = np.frombuffer(ciphertexts.content, "<u8").astype(np.uint64)
     rows = np.empty((count, kind.dimension + 1), np.uint64)
     position = 0
@@ -251,27 +241,46 @@ def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Wor
     return rows
 
 
+def check_size(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> None:
+    """Refuses what cannot be ciphertexts under the public key; costs nothing.
+
+    Raises:
+        InputError, FormatError: as `extract`.
+    """
+    if ciphertexts.public != public.fingerprint:
+        raise InputError(
+            f"{who}: under public key {ciphertexts.public[:16]}, expected"
+            f" {public.fingerprint[:16]}; encrypt again with the federation's public key"
+        )
+    expected = ciphertext_bytes(public, ciphertexts.shape[0])
+    if ciphertexts.shape[0] < 1 or ciphertexts.shape[1] != public.parameters.columns:
+        raise FormatError(f"{who}: digits of shape {ciphertexts.shape}; get it again")
+    if len(ciphertexts.content) != expected:
+        raise FormatError(
+            f"{who}: {len(ciphertexts.content)} bytes of ciphertext, expected {expected};"
+            " get it again"
+        )
+
+
 def ciphertext_bytes(public: PublicKey, queries: int) -> int:
     """Bytes of a contribution's ciphertexts to so many queries."""
-    count = queries * public.kind.shape[1]
+    count = queries * public.parameters.columns
     rings = -(-count // public.kind.degree)
     return 8 * (rings * public.kind.dimension + count)
 
 
 def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:
-    """The library's ciphertexts, one a run of the circuit.
+    """The library's ciphertexts, in the order in which `rule_outputs` asks for them.
 
-    The last run is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
+    The last block is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
 
     Raises:
         InputError, FormatError: as `extract`.
         LibraryError: the library cannot read them.
     """
-    rows = extract(ciphertexts, public, who=who)
-    run = public.kind.shape[0] * public.kind.shape[1]
-    missing = -len(rows) % run
-    rows = np.concatenate((rows, np.zeros((missing, rows.shape[1]), np.uint64)))
-    return [to_value(public.frame, rows[i : i + run]) for i in range(0, len(rows), run)]
+    p = public.parameters
+    rows = extract(ciphertexts, public, who=who).reshape(-1, p.columns, public.kind.dimension + 1)
+    return [to_value(public.frame, each) for each in operands(rows, p)]
 
 
 def check_security(kind: InputType) -> None:
@@ -364,7 +373,7 @@ def _checked_kind(parameters: RuleParameters) -> InputType:
 
 
 def _check_round_trip(public: PublicKey, secret: Words) -> None:
-    rows = public.kind.shape
-    digits = np.arange(rows[0] * rows[1]).reshape(rows) % public.parameters.base
+    shape = (public.parameters.block, public.parameters.columns)
+    digits = np.arange(shape[0] * shape[1]).reshape(shape) % public.parameters.base
     found = extract(encrypt_digits(digits, public), public, who="public key")
     check_rows(found, digits.ravel(), secret.ravel(), public.kind)

@@ -5,6 +5,7 @@ import numpy as np
 from .code import Ints
 from .errors import AnswerError, InputError
 from .keys import SecretKeys
+from .knockout import last_name
 from .messages import Answer
 
 
@@ -20,9 +21,12 @@ def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
             f"answer: under key {answer.key[:16]}, these keys are"
             f" {keys.evaluation.fingerprint[:16]}; use the keys that the batch was encrypted with"
         )
-    values = answer.library_values()
-    blocks = [keys.parameters.decode(np.asarray(keys.client.decrypt(value))) for value in values]
-    classes = np.concatenate(blocks)[: answer.queries]
+    name = last_name(keys.parameters)
+    outputs = [
+        np.asarray(keys.client.decrypt(value, function_name=name))
+        for value in answer.library_values()
+    ]
+    classes = keys.parameters.decode(outputs, answer.queries)
     wrong = np.flatnonzero((classes < 0) | (classes >= keys.parameters.classes))
     if len(wrong):
         raise AnswerError(

@@ -1,10 +1,14 @@
-"""The rule without encryption: through the same circuit, or in plain arithmetic."""
+"""The rule without encryption: through the same compiled functions, or in plain arithmetic."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from .circuits import compile_rule
 from .code import Ints
 from .errors import InputError
+from .knockout import rule_outputs
+from .operands import operands
 from .parameters import RuleParameters
 
 
@@ -17,7 +21,7 @@ def _check(codes: Ints, parameters: RuleParameters) -> None:
 
 
 def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
-    """The classes by the compiled circuit on clear integers.
+    """The classes by the compiled functions on clear integers.
 
     Args:
         codes: shape (queries, contributors, classes).
@@ -26,15 +30,30 @@ def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
     Returns:
         Shape (queries,).
     """
+    return parameters.decode(simulate_outputs(codes, parameters), len(codes))
+
+
+def simulate_outputs(codes: Ints, parameters: RuleParameters) -> list[Ints]:
+    """What the rule's compiled functions give for clear integers, before it is decoded.
+
+    Args:
+        codes: shape (queries, contributors, classes).
+        parameters: of the rule.
+
+    Returns:
+        As `rule_outputs`.
+    """
     _check(codes, parameters)
-    sent = [parameters.encode(codes[:, i]) for i in range(parameters.contributors)]
-    circuit = compile_rule(parameters)
-    found = []
-    for start in range(0, len(codes), parameters.block):
-        block = [digits[start : start + parameters.block] for digits in sent]
-        output = circuit.simulate(*(padded(digits, parameters.block) for digits in block))
-        found.append(parameters.decode(np.asarray(output))[: len(block[0])])
-    return np.concatenate(found)
+    module = compile_rule(parameters)
+
+    def integers(contributor: int) -> list[Ints]:
+        return operands(parameters.encode(codes[:, contributor]), parameters)
+
+    def run(name: str, _calls: int, pairs: Iterator[tuple[Ints, ...]], /) -> list[Ints]:
+        function = getattr(module, name)
+        return [np.asarray(function.simulate(*pair)) for pair in pairs]
+
+    return rule_outputs(parameters, integers, parameters.blocks(len(codes)), run)
 
 
 def plain(codes: Ints, parameters: RuleParameters) -> Ints:
@@ -42,8 +61,3 @@ def plain(codes: Ints, parameters: RuleParameters) -> Ints:
     _check(codes, parameters)
     packing = parameters.packing
     return packing.class_of(packing.pack(codes).min(axis=1))
-
-
-def padded(block: Ints, length: int) -> Ints:
-    """A block with rows of zeros up to the circuit's length; their answers are never read."""
-    return np.concatenate([block, np.zeros((length - len(block), block.shape[1]), np.int64)])

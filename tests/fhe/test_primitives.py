@@ -24,8 +24,8 @@ def corner_pairs(bits, count):
 
 def simulated(name, bits, a, b, failure):
     parameters = PrimitiveParameters(name, bits, len(a), failure)
-    circuit = compile_primitive(parameters)
-    return parameters.decode(circuit.simulate(parameters.encode(a), parameters.encode(b)))
+    function = getattr(compile_primitive(parameters), name)
+    return parameters.decode(function.simulate(parameters.encode(a), parameters.encode(b)))
 
 
 @pytest.mark.parametrize("failure", [40, 128])
@@ -49,9 +49,9 @@ def test_corners_and_random_pairs_are_right_at_every_width(name, bits, failure):
 def test_encrypted_pairs_are_right(name, bits):
     a, b = corner_pairs(bits, 20)
     parameters = PrimitiveParameters(name, bits, len(a), 128)
-    circuit = compile_primitive(parameters)
-    encrypted = circuit.encrypt(parameters.encode(a), parameters.encode(b))
-    found = parameters.decode(circuit.decrypt(circuit.run(*encrypted)))
+    function = getattr(compile_primitive(parameters), name)
+    encrypted = function.encrypt(parameters.encode(a), parameters.encode(b))
+    found = parameters.decode(function.decrypt(function.run(*encrypted)))
     np.testing.assert_array_equal(found, ORACLE[name](a, b))
 
 
@@ -81,7 +81,8 @@ def test_a_value_beyond_its_width_is_refused():
 def test_an_operation_takes_as_many_lookups_as_the_failure_is_split_over(name, bits, failure):
     """The compiler's own count, so that the union bound of the failure probability holds."""
     parameters = PrimitiveParameters(name, bits, 1, failure)
-    assert compile_primitive(parameters).programmable_bootstrap_count == parameters.lookups
+    function = getattr(compile_primitive(parameters), name)
+    assert function.programmable_bootstrap_count == parameters.lookups
 
 
 @pytest.mark.parametrize(("failure", "lookups"), [(40, 8), (128, 15)])

@@ -97,7 +97,7 @@ def test_answers_are_right_at_every_width(bits, failure):
 
 
 def test_every_digit_comes_back_over_several_ring_ciphertexts(public, bits):
-    columns = public.kind.shape[1]
+    columns = public.parameters.columns
     queries = 2 * public.kind.degree // columns + 3
     digits = np.random.default_rng(4).integers(0, 4, (queries, columns))
     rows = extract(encrypt_digits(digits, public), public, who="c0")
@@ -284,7 +284,7 @@ def test_ciphertexts_of_another_length_are_refused_by_name(public, cut):
 
 @pytest.mark.parametrize("digits", [np.full((1, 5), 4), np.full((1, 5), -1), np.zeros((1, 4))])
 def test_digits_that_do_not_fit_are_refused(public, digits):
-    assert public.kind.shape[1] == 5
+    assert public.parameters.columns == 5
     with pytest.raises(fhe.InputError, match="digits"):
         encrypt_digits(digits.astype(np.int64), public)
 
@@ -293,7 +293,7 @@ def test_digits_that_do_not_fit_are_refused(public, digits):
 def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
     """The check sees real ciphertexts; what is changed is where it believes things to be."""
     kind = public.kind
-    assert lwe_layout.check_layout(keys.client, kind, 3) == public.frame
+    assert lwe_layout.check_layout(keys.client, kind, "level_0") == public.frame
     if changed == "message bit":
         kind = attrs_like(kind, width=kind.width + 1)
     elif changed == "word order":
@@ -304,7 +304,7 @@ def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
     else:
         monkeypatch.setattr(lwe_layout, "_SECRET_HEAD", 79)
     with pytest.raises(LibraryError, match="concrete-python"):
-        lwe_layout.check_layout(keys.client, kind, 3)
+        lwe_layout.check_layout(keys.client, kind, "level_0")
 
 
 def attrs_like(kind, **changes):

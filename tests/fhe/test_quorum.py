@@ -9,6 +9,8 @@ import fhe
 from fhe.audit import new_audit
 from fhe.circuits import compile_rule
 from fhe.errors import AnswerError
+from fhe.knockout import rule_outputs
+from fhe.operands import operands
 from fhe.parameters import FAILURE_EXPONENTS
 from fhe.public_key import ciphertext_bytes
 
@@ -34,12 +36,17 @@ def test_the_circuit_gives_the_clear_rule_over_those_that_are_there(rule):
     )
     codes = np.random.default_rng(0).integers(0, 2**5, (8, 3, 3))
     codes[0], codes[1] = 2**5 - 1, 7
-    circuit = compile_rule(whole)
+    module = compile_rule(whole)
+
+    def run(name, _calls, pairs):
+        return [np.asarray(getattr(module, name).simulate(*pair)) for pair in pairs]
+
     for present in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
         sent = [np.full((8, whole.columns), whole.base - 1)] * 3
         for i in present:
             sent[i] = whole.encode(codes[:, i])
-        found = whole.decode(np.asarray(circuit.simulate(*sent)))
+        outputs = rule_outputs(whole, lambda i, sent=sent: operands(sent[i], whole), 1, run)
+        found = whole.decode(outputs, 8)
         fewer = fhe.RuleParameters(
             contributors=len(present), classes=3, bits=5, failure_exponent=40, rule=rule
         )

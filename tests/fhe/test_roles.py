@@ -9,7 +9,8 @@ import pytest
 import fhe
 from fhe.answered import record_answered, refuse_answered
 from fhe.compiled import compiled_rule
-from fhe.envelope import read_header
+from fhe.envelope import read_envelope, read_header, write_envelope
+from fhe.errors import VersionError
 from fhe.inspection import READERS, describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
 from fhe.lwe_layout import input_type
@@ -223,6 +224,21 @@ def test_inspect_says_who_can_read_what(keys):
     assert "2^-40" in text
     kind = compiled_rule(keys.parameters).specs
     assert f"of rank 1 and degree {input_type(kind).dimension}" in text
+
+
+@pytest.mark.parametrize("kind", ["secret", "evaluation"])
+def test_keys_of_another_version_are_refused_with_both_named(keys, tmp_path, kind):
+    """Keys that were drawn for other circuits would give wrong answers, not errors."""
+    fhe.save_secret_keys(tmp_path, keys, "p")
+    fhe.save_evaluation_keys(tmp_path, keys.evaluation)
+    path = tmp_path / f"{kind}.key"
+    envelope = read_envelope(path)
+    header = {name: value for name, value in envelope.header.items() if name != "version"}
+    write_envelope(path, envelope.kind, header, envelope.payload)
+    with pytest.raises(VersionError, match="a key of version 1, this package reads version 2"):
+        fhe.load_secret_keys(tmp_path, "p") if kind == "secret" else fhe.load_evaluation_keys(
+            tmp_path
+        )
 
 
 def test_a_batch_is_answered_once(sent, public, tmp_path):

@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 import fhe
-from fhe.circuits import compile_rule, knockout_sides
-from fhe.code import to_digits
-from fhe.simulation import padded
+from fhe.circuits import compile_functions, compile_rule
+from fhe.digits import minimum
+from fhe.errors import LibraryError
+from fhe.knockout import levels, rule_outputs
+from fhe.lwe_layout import check_wires, input_type, read_specs
+from fhe.operands import operands
+from fhe.simulation import simulate_outputs
 from kahm import classify, feature_map
 
 
@@ -108,9 +112,8 @@ def test_the_papers_rule_marks_every_tied_class():
         rule="paper", contributors=2, classes=3, bits=4, block=2, failure_exponent=40
     )
     codes = np.array([[[5, 9, 5], [7, 5, 9]], [[15, 15, 15], [15, 15, 3]]])
-    circuit = compile_rule(parameters)
-    output = circuit.simulate(*(parameters.encode(codes[:, i]) for i in range(2)))
-    np.testing.assert_array_equal(output.T, feature_map(codes))
+    outputs = simulate_outputs(codes, parameters)
+    np.testing.assert_array_equal(np.stack(outputs, axis=1), feature_map(codes))
 
 
 @pytest.mark.parametrize("failure", [40, 128])
@@ -122,13 +125,58 @@ def test_the_papers_rule_answers_on_ciphertexts(failure):
     np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
 
 
-@pytest.mark.parametrize("players", range(2, 40))
-def test_every_player_meets_the_others_in_the_inputs_that_set_the_widths(players):
-    """In each round some match has its sides apart; after the last round one player is left."""
-    sides = knockout_sides(players)
-    assert 2 ** len(sides) >= players
-    assert all(0 < second.sum() < players for second in sides)
-    assert len({tuple(column) for column in np.array(sides).T}) >= len(sides)
+def in_python(parameters, codes):
+    """The rule on Python's own integers, and every call that it makes."""
+    calls = []
+
+    def run(name, count, pairs):
+        pairs = list(pairs)
+        calls.append((name, count, len(pairs)))
+        if name == "only":
+            return [pair[0] for pair in pairs]
+        if name == "equal":
+            return [int(a == b) for a, b in pairs]
+        return [min(pair) for pair in pairs]
+
+    return rule_outputs(parameters, codes.__getitem__, 2, run), calls
+
+
+@pytest.mark.parametrize("players", [1, 2, 3, 5, 8, 13, 100, 255, 256])
+def test_everybody_plays_and_q_minus_one_minima_are_taken(players):
+    parameters = fhe.RuleParameters(contributors=players, classes=5, bits=6)
+    codes = np.random.default_rng(players).integers(0, 1000, (players, 2)).tolist()
+    found, calls = in_python(parameters, codes)
+    assert found == np.min(codes, axis=0).tolist()
+    assert all(said == made for _, said, made in calls)
+    if players > 1:
+        assert [name for name, _, _ in calls] == [f"level_{i}" for i in range(levels(parameters))]
+        assert sum(made for _, _, made in calls) == 2 * (players - 1)
+
+
+@pytest.mark.parametrize(("players", "classes"), [(1, 2), (2, 5), (7, 3), (10, 20)])
+def test_the_papers_rule_takes_qc_minus_one_minima_and_c_equalities(players, classes):
+    parameters = fhe.RuleParameters(
+        contributors=players, classes=classes, bits=6, rule="paper", failure_exponent=40
+    )
+    codes = np.random.default_rng(0).integers(0, 9, (players, classes, 2))
+    found, calls = in_python(parameters, codes.reshape(players, -1).tolist())
+    np.testing.assert_array_equal(
+        np.reshape(found, (classes, 2)).T, feature_map(codes.T.swapaxes(1, 2))
+    )
+    assert sum(made for name, _, made in calls if name != "equal") == 2 * (players * classes - 1)
+    assert calls[-1] == ("equal", 2 * classes, 2 * classes)
+
+
+def test_a_level_is_finished_before_the_next_begins(keys, public):
+    codes = np.random.default_rng(7).integers(0, 64, (9, 3, 5))
+    sent = [
+        fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="f", batch="b")
+        for i in range(3)
+    ]
+    seen = []
+    fhe.evaluate(sent, keys.evaluation, public, progress=lambda *facts: seen.append(facts))
+    expected = [(f"level {i} of 2", done, 3) for i in (1, 2) for done in (1, 2, 3)]
+    assert seen[1:] == expected
 
 
 @pytest.mark.slow
@@ -152,17 +200,60 @@ def test_one_contributor_alone_gets_its_own_answer():
 
 @pytest.mark.parametrize(("failure", "width"), [(40, 4), (64, 4), (128, 3)])
 def test_no_table_is_wider_than_the_design_says(parameters, failure, width):
-    circuit = compile_rule(attrs.evolve(parameters, failure_exponent=failure))
-    assert circuit.graph.maximum_integer_bit_width() == width
+    module = compile_rule(attrs.evolve(parameters, failure_exponent=failure))
+    for function in module.functions().values():
+        assert function.graph.maximum_integer_bit_width() == width
 
 
 @pytest.mark.parametrize("rule", ["tournament", "paper"])
 @pytest.mark.parametrize("failure", [40, 64, 128])
 def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters, rule, failure):
     parameters = attrs.evolve(parameters, rule=rule, failure_exponent=failure)
-    circuit = compile_rule(parameters)
-    assert circuit.programmable_bootstrap_count <= parameters.lookups * parameters.block
-    assert parameters.lookups * circuit.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
+    module = compile_rule(parameters)
+    lookups = {
+        name: function.programmable_bootstrap_count for name, function in module.functions().items()
+    }
+    _, calls = in_python(parameters, np.zeros((3, 2 * parameters.numbers), int).tolist())
+    made = sum(lookups[name] * count for name, count, _ in calls) / 2 / parameters.block
+    assert made <= parameters.lookups
+    assert parameters.lookups * module.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+@pytest.mark.parametrize("failure", [40, 64, 128])
+@pytest.mark.parametrize("contributors", [1, 2, 100])
+def test_all_functions_share_one_set_of_keys(rule, failure, contributors):
+    """A result can be an operand, and no second bootstrap key doubles what is sent."""
+    parameters = fhe.RuleParameters(
+        contributors=contributors, classes=20, bits=8, rule=rule, failure_exponent=failure
+    )
+    specs = compile_rule(parameters).client.specs
+    assert len(read_specs(specs)["keyset"]["lweBootstrapKeys"]) == 1
+    assert input_type(specs).shape == (parameters.block, parameters.number_digits)
+
+
+def test_a_result_that_is_not_of_the_operands_type_is_refused():
+    """A 0 or 1 stands at another bit than a digit, and would be read as another one."""
+    parameters = fhe.RuleParameters(
+        contributors=2, classes=2, bits=4, rule="paper", failure_exponent=40
+    )
+    specs = compile_rule(parameters).client.specs
+    with pytest.raises(LibraryError, match="results of equal are not of the type of level_0's"):
+        check_wires(specs, [("equal", "level_0")])
+
+
+def test_parameters_are_chosen_for_the_noise_of_the_last_level():
+    """The library accepts more noise with more levels, at one failure a look-up."""
+    shape, failure = (1, 7), 2.0**-50
+
+    def dimension(wires):
+        functions = {f"level_{i}": lambda a, b: minimum(a, b, 7, 4) for i in range(8)}
+        module = compile_functions(functions, wires, shape, 4, failure)
+        (key,) = read_specs(module.client.specs)["keyset"]["lweBootstrapKeys"]
+        return key["params"]["inputLweDimension"]
+
+    chain = [(f"level_{i}", f"level_{i + 1}") for i in range(7)]
+    assert dimension(chain) > dimension([])
 
 
 def test_both_sides_compile_the_same_circuit(parameters):
@@ -171,10 +262,18 @@ def test_both_sides_compile_the_same_circuit(parameters):
     assert again.client.specs.serialize() == compile_rule(parameters).client.specs.serialize()
 
 
-def test_padding_does_not_reach_the_answer():
-    np.testing.assert_array_equal(
-        padded(to_digits(np.array([7]), 2, 4), 3), [[1, 3], [0, 0], [0, 0]]
+def test_operands_are_blocks_of_one_integer_and_the_last_is_filled_up():
+    parameters = fhe.RuleParameters(
+        contributors=2, classes=2, bits=4, block=2, rule="paper", failure_exponent=40
     )
+    rows = np.arange(1, 13).reshape(3, 4)
+    found = [each.tolist() for each in operands(rows, parameters)]
+    assert found == [
+        [[1, 2], [5, 6]],
+        [[9, 10], [0, 0]],
+        [[3, 4], [7, 8]],
+        [[11, 12], [0, 0]],
+    ]
 
 
 @pytest.mark.parametrize(
