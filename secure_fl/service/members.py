@@ -1,0 +1,117 @@
+"""Members of a federation on a network: two public keys each, both of one secret file.
+
+The file holds 32 bytes of the operating system's randomness (`secure_fl.runtime.identities`). They
+are the Ed25519 key that signs; the X25519 key that queries are sealed to follows from them by HKDF
+under a label of its own, so that a party has one file to keep.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+from attrs import field, frozen
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from secure_fl.errors import InputError
+from secure_fl.federation.secagg.keys import KEY, Directory, Identity, derive
+from secure_fl.manifest import ROLES, Manifest, make_manifest
+from secure_fl.runtime.identities import read_identity, write_identity
+
+
+@frozen
+class Member:
+    """A party with its secrets.
+
+    Attributes:
+        name: a client's, "querier" or "evaluator".
+        identity: signs.
+        sealing: opens what is sealed to it.
+    """
+
+    name: str
+    identity: Identity = field(repr=False)
+    sealing: X25519PrivateKey = field(repr=False)
+
+    @property
+    def public(self) -> str:
+        """Both public keys, 128 hexadecimal digits, as the manifest lists them."""
+        return (self.identity.public + self.sealing.public_key().public_bytes_raw()).hex()
+
+
+def make_member_keys(path: Path) -> str:
+    """Makes a member's secret file, mode 0600; returns its public keys.
+
+    Raises:
+        InputError: the file exists.
+    """
+    write_identity(path)
+    return _read(path, "").public
+
+
+def read_member(path: Path, name: str, manifest: Manifest) -> Member:
+    """A party's secrets, if the manifest lists their public halves under its name.
+
+    Raises:
+        InputError: the file cannot be used, or belongs to another member.
+    """
+    found = _read(path, name)
+    listed = member_keys(manifest)
+    if name not in listed:
+        raise InputError(f"member {name!r}: the federation has {', '.join(listed)[:200]}")
+    if found.public != listed[name]:
+        raise InputError(
+            f"{path}: not the key that federation.json lists for {name!r}; name the right file, or"
+            " enrol this key (securefl serve enrol)"
+        )
+    return found
+
+
+def member_keys(manifest: Manifest) -> Mapping[str, str]:
+    """Public keys by name.
+
+    Raises:
+        InputError: the manifest lists none.
+    """
+    if not manifest.members:
+        raise InputError(
+            "federation.json: lists no keys of members; add them with securefl serve enrol"
+        )
+    return dict(manifest.members)
+
+
+def signature_keys(manifest: Manifest) -> Directory:
+    """The keys that check signatures, by name."""
+    return {name: bytes.fromhex(keys)[:KEY] for name, keys in member_keys(manifest).items()}
+
+
+def sealing_key(manifest: Manifest, name: str) -> X25519PublicKey:
+    """The key to seal to a member with."""
+    return X25519PublicKey.from_public_bytes(bytes.fromhex(member_keys(manifest)[name])[KEY:])
+
+
+def enrol(manifest: Manifest, keys: Mapping[str, str]) -> Manifest:
+    """The manifest with these members; its fingerprint changes, its heads stay.
+
+    Args:
+        manifest: of the federation.
+        keys: public keys of all clients, of "querier" and of "evaluator", by name.
+
+    Raises:
+        InputError: a party is missing, unknown, or two of them have the same key.
+    """
+    names = [*manifest.clients, *ROLES]
+    wrong = sorted(set(names) ^ set(keys))
+    if wrong:
+        state = "missing" if wrong[0] in names else "no member"
+        raise InputError(f"member {wrong[0]!r}: {state}; expected {', '.join(names)[:200]}")
+    if len(set(keys.values())) < len(keys):
+        raise InputError("members: two of them have the same key; each makes its own")
+    facts = attrs.asdict(manifest)
+    return make_manifest(**{**facts, "members": [(name, keys[name]) for name in names]})
+
+
+def _read(path: Path, name: str) -> Member:
+    # Checks mode and length of the file.
+    identity = read_identity(path)
+    sealing = X25519PrivateKey.from_private_bytes(derive(path.read_bytes(), b"sealing key"))
+    return Member(name, identity, sealing)

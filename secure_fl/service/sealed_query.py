@@ -1,0 +1,165 @@
+"""A query batch sealed to one contributor, signed by the querier.
+
+It passes the evaluator, which reads the public facts and not the queries. Sealing is HPKE in base
+mode (RFC 9180: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305), bound to all facts;
+the querier's signature over facts and ciphertext tells the contributor who asks.
+"""
+
+import math
+import re
+from typing import Any, Self
+
+import attrs
+import numpy as np
+from attrs import frozen
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hpke
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from fhe.audit import Audit
+from fhe.envelope import pack, unpack
+from secure_fl.errors import FormatError, InputError
+from secure_fl.federation.secagg.errors import ProtocolError
+from secure_fl.federation.secagg.keys import digest, verify
+from secure_fl.manifest import Manifest
+from secure_fl.service.members import Member, sealing_key, signature_keys
+
+BATCH = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+"""Names of batches."""
+KIND = "service sealed query"
+SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
+
+
+@frozen(kw_only=True)
+class Facts:
+    """What everybody may know of a batch.
+
+    Attributes:
+        federation: fingerprint of the manifest.
+        batch: its name.
+        contributor: the client that it is sealed to.
+        public: fingerprint of the public key to encrypt under.
+        queries: in all, known answers among them; at least 1.
+        quorum: contributors that an answer needs at least.
+        expires: seconds since 1970, after which it is not to be answered.
+    """
+
+    federation: str
+    batch: str
+    contributor: str
+    public: str
+    queries: int
+    quorum: int
+    expires: float
+
+    def context(self) -> bytes:
+        """The facts as bytes that sealing and signature are bound to."""
+        return digest(b"sealed query", *(str(value).encode() for value in attrs.astuple(self)))
+
+
+@frozen
+class SealedQuery:
+    """A batch on its way to one contributor.
+
+    Attributes:
+        facts: public.
+        sealed: HPKE ciphertext.
+        signature: of the querier, over facts and ciphertext.
+    """
+
+    facts: Facts
+    sealed: bytes = attrs.field(repr=False)
+    signature: bytes = attrs.field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        """The batch as an envelope."""
+        header = {**attrs.asdict(self.facts), "signature": self.signature.hex()}
+        return pack(KIND, header, self.sealed)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, manifest: Manifest) -> Self:
+        """Reads what `to_bytes` made, and checks the querier's signature.
+
+        Raises:
+            FormatError: not such an envelope.
+            InputError: of another federation, or not signed by its querier.
+        """
+        envelope = unpack(data, KIND, source="sealed query")
+        header = dict(envelope.header)
+        kinds = {field.name: field.type for field in attrs.fields(Facts)} | {"signature": str}
+        if {name: type(value) for name, value in header.items()} != kinds:
+            raise FormatError("sealed query: header members are missing, unknown or mistyped")
+        try:
+            signature = bytes.fromhex(header.pop("signature"))
+        except ValueError:
+            raise FormatError("sealed query: its signature is not hexadecimal") from None
+        facts = Facts(**header)
+        if not math.isfinite(facts.expires) or facts.queries < 1:
+            raise FormatError("sealed query: a fact is out of range")
+        if facts.federation != manifest.fingerprint:
+            raise InputError("sealed query: of another federation; compare federation.json")
+        found = cls(facts, envelope.payload, signature)
+        try:
+            verify(signature_keys(manifest), "querier", signature, facts.context(), found.sealed)
+        except ProtocolError:
+            raise InputError("sealed query: not signed by the federation's querier") from None
+        return found
+
+
+def seal_query(
+    facts: Facts,
+    features: NDArray[np.float32],
+    audit: Audit | None,
+    querier: Member,
+    manifest: Manifest,
+) -> SealedQuery:
+    """Seals queries to the contributor that the facts name.
+
+    Args:
+        facts: of the batch.
+        features: scaled queries, shape (queries, n_features).
+        audit: secret of the known answers, for the contributor; None without.
+        querier: signs.
+        manifest: of the federation.
+
+    Raises:
+        InputError: no such member.
+    """
+    tensors: dict[str, NDArray[Any]] = {"features": np.ascontiguousarray(features, np.float32)}
+    if audit is not None:
+        tensors["audit seed"] = np.frombuffer(audit.seed, np.uint8)
+        tensors["audit known"] = np.array([audit.known], np.int64)
+    key = sealing_key(manifest, facts.contributor)
+    sealed = SUITE.encrypt(save_tensors(tensors), key, facts.context())
+    signature = querier.identity.sign(facts.context(), sealed)
+    return SealedQuery(facts, sealed, signature)
+
+
+def open_query(
+    query: SealedQuery, member: Member, n_features: int
+) -> tuple[NDArray[np.float32], Audit | None]:
+    """The queries, shape (queries, n_features), and the secret of the known answers.
+
+    Raises:
+        InputError: sealed to somebody else, or altered; or queries of another shape, or not finite.
+    """
+    try:
+        plain = SUITE.decrypt(query.sealed, member.sealing, query.facts.context())
+    except InvalidTag:
+        raise InputError("sealed query: not sealed to this member, or altered") from None
+    try:
+        tensors = load_tensors(plain)
+        features, seed = tensors["features"], tensors.get("audit seed")
+        known = tensors.get("audit known", np.zeros(1, np.int64))
+    except (SafetensorError, KeyError) as error:
+        raise FormatError("sealed query: holds no queries") from error
+    audit = None if seed is None else Audit(seed.tobytes(), int(known[0]))
+    expected = (query.facts.queries - (audit.known if audit else 0), n_features)
+    if features.dtype != np.float32 or features.shape != expected or len(features) < 1:
+        raise InputError(f"sealed query: shape {features.shape}, expected {expected}")
+    if not np.isfinite(features).all():
+        raise InputError("sealed query: holds NaN or infinity")
+    return features, audit
