@@ -1,0 +1,108 @@
+"""The federations that an evaluator serves: a folder each, with what the parties gave it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+import fhe
+from fhe.public_key import ciphertext_bytes
+from secure_fl.errors import InputError
+from secure_fl.federation.secagg.keys import Directory
+from secure_fl.inference import rule_parameters
+from secure_fl.manifest import Manifest, load_manifest
+from secure_fl.service.members import signature_keys
+
+_ROOM = 4096
+"""Bytes of a contribution's envelope beside its ciphertexts; the header has about 600."""
+
+
+@frozen
+class Federation:
+    """A registered federation.
+
+    Attributes:
+        folder: holds federation.json, public.key and evaluation.key.
+        manifest: its public facts, with its members' keys.
+        public: the querier's public key.
+        members: keys that check signatures, by name.
+    """
+
+    folder: Path
+    manifest: Manifest
+    public: fhe.PublicKey
+    members: Directory
+
+    def contribution_bytes(self, queries: int) -> int:
+        """The most bytes that a contribution to so many queries has."""
+        return ciphertext_bytes(self.public, queries) + _ROOM
+
+    def opening_bytes(self, queries: int) -> int:
+        """The most bytes that the opening of a batch of so many queries has."""
+        sealed = 4 * queries * self.manifest.n_features + _ROOM
+        # Base64 makes four of three.
+        return len(self.manifest.clients) * (sealed * 4 // 3 + _ROOM)
+
+    def check(self, contribution: fhe.Contribution, client: str, batch: str, queries: int) -> None:
+        """Refuses a contribution that is not this client's to this batch.
+
+        Raises:
+            ContributionError: so; says what differs.
+        """
+        facts = (
+            ("rule parameters", contribution.parameters, self.public.parameters),
+            ("key", contribution.key, self.public.key),
+            ("public key", contribution.public, self.public.fingerprint),
+            ("federation", contribution.federation, self.manifest.fingerprint),
+            ("query batch", contribution.batch, batch),
+            ("number of queries", contribution.queries, queries),
+            ("name", contribution.name, client),
+            ("position", contribution.contributor, self.manifest.client_index(client)),
+            (
+                "bytes of ciphertext",
+                len(contribution.content),
+                ciphertext_bytes(self.public, queries),
+            ),
+        )
+        for name, found, expected in facts:
+            if found != expected:
+                raise fhe.ContributionError(
+                    f"contributor {client!r}: {name} {found!s:.80}, expected {expected!s:.80}"
+                )
+
+
+def load_federation(folder: Path) -> Federation:
+    """Reads a registered federation and checks that its files belong together.
+
+    Raises:
+        InputError: they do not, or the manifest lists no members.
+        fhe.InputError: a key file cannot be used.
+    """
+    manifest = load_manifest(folder)
+    members = signature_keys(manifest)
+    public, evaluation = fhe.load_public_key(folder), fhe.load_evaluation_keys(folder)
+    found = public.parameters
+    expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
+    if found != expected:
+        raise InputError(
+            f"{folder}: keys for {found.to_json()}, the federation has {expected.to_json()}; make"
+            " new ones (securefl keys new)"
+        )
+    if public.key != evaluation.fingerprint:
+        raise InputError(f"{folder}: public.key and evaluation.key are of different key folders")
+    return Federation(folder, manifest, public, members)
+
+
+def load_federations(folders: Iterable[Path]) -> Mapping[str, Federation]:
+    """Registered federations by the fingerprint of their manifest.
+
+    Raises:
+        InputError: as `load_federation`, or one is given twice.
+    """
+    found: dict[str, Federation] = {}
+    for folder in folders:
+        each = load_federation(folder)
+        if each.manifest.fingerprint in found:
+            raise InputError(f"{folder}: the same federation as another folder; give it once")
+        found[each.manifest.fingerprint] = each
+    return found

@@ -1,0 +1,53 @@
+"""The shapes of the service's JSON, as its OpenAPI schema shows them."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Opening(BaseModel):
+    """What opens a batch."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    queries: int = Field(ge=1, description="In all, known answers among them.")
+    quorum: int = Field(ge=1, description="Contributors that an answer needs at least.")
+    patience: float = Field(ge=0, description="Seconds to wait for more than the quorum.")
+    expires: float = Field(description="Seconds since 1970; no contribution is taken later.")
+    sealed: dict[str, str] = Field(description="Sealed query of each client, base64.")
+
+
+class Status(BaseModel):
+    """How far a batch is."""
+
+    state: str
+    reason: str
+    done: int = Field(description="Blocks of queries evaluated.")
+    total: int = Field(description="Blocks in all, 0 before the evaluation.")
+    present: list[str] = Field(description="Clients that the answer rests on.")
+    clients: dict[str, str] = Field(description='Each "asked", "sent" or "declined".')
+
+
+class Asked(BaseModel):
+    """Batches that wait for the caller's contribution."""
+
+    batches: list[str]
+
+
+class Detail(BaseModel):
+    """Why a request was refused, or what was done."""
+
+    detail: str
+
+
+class Health(BaseModel):
+    """Whether the service works."""
+
+    status: str
+    evaluation_process: bool
+    waiting: int
+
+
+class ContributorHealth(BaseModel):
+    """Whether a contributor works."""
+
+    status: str
+    evaluator: bool = Field(description="Whether the evaluator answered its last call.")

@@ -1,0 +1,368 @@
+"""The evaluator's batches on disk: what was acknowledged survives a kill at any point.
+
+One SQLite file. Every change is one transaction that is forced to the disk before its function
+returns. A batch goes through the states
+
+    collecting -> queued -> evaluating -> answered -> closed
+         |                      |
+         +------> failed <------+        (failed and answered ones are closed by the querier)
+
+and its row stays when it is closed, so that no batch is answered twice. Contributions and sealed
+queries are erased as soon as they are not needed.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from attrs import frozen
+
+from fhe.envelope import PRIVATE
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA secure_delete = ON;
+PRAGMA foreign_keys = ON;
+CREATE TABLE IF NOT EXISTS batches (
+    id INTEGER PRIMARY KEY,
+    federation TEXT NOT NULL, batch TEXT NOT NULL, opening TEXT NOT NULL,
+    queries INTEGER NOT NULL, quorum INTEGER NOT NULL,
+    patient_until REAL NOT NULL, expires REAL NOT NULL,
+    state TEXT NOT NULL DEFAULT 'collecting', reason TEXT NOT NULL DEFAULT '',
+    attempts INTEGER NOT NULL DEFAULT 0,
+    done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
+    present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
+    UNIQUE (federation, batch)
+);
+CREATE TABLE IF NOT EXISTS parts (
+    batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
+    sealed BLOB, contribution BLOB, state TEXT NOT NULL DEFAULT 'asked',
+    PRIMARY KEY (batch, client)
+) WITHOUT ROWID;
+"""
+_OPEN = "('collecting', 'queued', 'evaluating')"
+
+
+@frozen(kw_only=True)
+class Batch:
+    """A batch as the store has it.
+
+    Attributes:
+        id: the store's own number; the order of arrival.
+        federation: fingerprint of the manifest.
+        name: of the batch.
+        opening: digest of the request that opened it.
+        queries: in all.
+        quorum: contributors that an answer needs.
+        state: see the module.
+        reason: why it failed, in words.
+        done: blocks of queries that are evaluated.
+        total: blocks in all, 0 before the evaluation.
+        present: clients that the answer rests on, in the manifest's order.
+        clients: what each client did: "asked", "sent" or "declined".
+    """
+
+    id: int
+    federation: str
+    name: str
+    opening: str
+    queries: int
+    quorum: int
+    state: str
+    reason: str
+    done: int
+    total: int
+    present: tuple[str, ...]
+    clients: Mapping[str, str]
+
+
+class Store:
+    """The evaluator's batches.
+
+    Args:
+        path: of the database, made where absent, mode 0600.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=PRIVATE)
+        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+        self._lock = threading.Lock()
+        self._db.executescript(_SCHEMA)
+
+    def open(
+        self,
+        federation: str,
+        batch: str,
+        opening: str,
+        sealed: Mapping[str, bytes],
+        *,
+        queries: int,
+        quorum: int,
+        patient_until: float,
+        expires: float,
+        queue: int,
+    ) -> Literal["opened", "exists", "full"]:
+        """Adds a batch, with the sealed query of every client.
+
+        Returns:
+            "exists" where a batch of that name does, "full" where `queue` batches wait.
+        """
+        with self._transaction() as db:
+            if self._waiting() >= queue:
+                return "full"
+            row = (federation, batch, opening, queries, quorum, patient_until, expires)
+            done = db.execute(
+                "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
+                " patient_until, expires) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            if done.rowcount != 1:
+                return "exists"
+            parts = [(done.lastrowid, client, query) for client, query in sealed.items()]
+            db.executemany("INSERT INTO parts (batch, client, sealed) VALUES (?, ?, ?)", parts)
+            return "opened"
+
+    def find(self, federation: str, batch: str) -> Batch | None:
+        """A batch, or None."""
+        with self._lock:
+            return self._find("federation = ? AND batch = ?", federation, batch)
+
+    def waiting(self) -> int:
+        """Batches that are neither answered nor failed."""
+        with self._lock:
+            return self._waiting()
+
+    def states(self) -> dict[str, int]:
+        """How many batches are in each state."""
+        with self._lock:
+            rows = self._db.execute("SELECT state, count(*) FROM batches GROUP BY state")
+            return dict(rows.fetchall())
+
+    def asked(self, federation: str, client: str) -> list[str]:
+        """Names of batches that wait for a client's contribution, the oldest first."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT b.batch FROM batches b JOIN parts p ON p.batch = b.id WHERE"
+                " b.federation = ? AND p.client = ? AND b.state = 'collecting' AND"
+                " p.state = 'asked' ORDER BY b.id",
+                (federation, client),
+            )
+            return [name for (name,) in rows]
+
+    def sealed(self, batch: Batch, client: str) -> bytes | None:
+        """A client's sealed query; None where it is not asked any more."""
+        return self._part(batch, client, "sealed")
+
+    def contribution(self, batch: Batch, client: str) -> bytes | None:
+        """What a client sent; None where it did not, or the batch is answered."""
+        return self._part(batch, client, "contribution")
+
+    def accept(self, batch: Batch, client: str, contribution: bytes) -> bool:
+        """Keeps a contribution; on the disk when this returns.
+
+        Returns:
+            False where the batch does not wait for it any more.
+        """
+        return self._settle(batch, client, "sent", contribution)
+
+    def decline(self, batch: Batch, client: str) -> bool:
+        """Notes that a client will not contribute; False where it is not asked any more."""
+        return self._settle(batch, client, "declined", None)
+
+    def advance(self, now: float) -> bool:
+        """Moves every batch on whose turn it is; returns whether one moved.
+
+        A batch is queued when all contributions are in, or the quorum is and nobody else will send
+        or the querier's patience ends. It fails when the quorum is out of reach or it expires.
+        """
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT b.id, quorum, patient_until, expires, count(*), sum(p.state = 'sent'),"
+                " sum(p.state = 'declined') FROM batches b JOIN parts p ON p.batch = b.id"
+                " WHERE b.state = 'collecting' GROUP BY b.id"
+            ).fetchall()
+            moved = False
+            for number, quorum, patient_until, expires, clients, sent, declined in rows:
+                settled = sent + declined == clients
+                if sent == clients or (sent >= quorum and (settled or now >= patient_until)):
+                    self._queue(number)
+                elif clients - declined < quorum:
+                    self._fail(number, f"{declined} contributors declined")
+                elif now >= expires:
+                    self._fail(number, f"it expired with {sent} contributions")
+                else:
+                    continue
+                moved = True
+            return moved
+
+    def begin(self) -> Batch | None:
+        """Takes the oldest queued batch for evaluation."""
+        with self._transaction() as db:
+            first = db.execute(
+                "SELECT id FROM batches WHERE state = 'queued' ORDER BY id LIMIT 1"
+            ).fetchone()
+            if first is None:
+                return None
+            db.execute(
+                "UPDATE batches SET state = 'evaluating', attempts = attempts + 1 WHERE id = ?",
+                first,
+            )
+            return self._find("id = ?", first[0])
+
+    def by_number(self, number: int) -> Batch | None:
+        """A batch by the store's own number, or None."""
+        with self._lock:
+            return self._find("id = ?", number)
+
+    def progress(self, batch: Batch, done: int, total: int) -> None:
+        """Notes how far an evaluation is."""
+        with self._transaction() as db:
+            change = "UPDATE batches SET done = ?, total = ? WHERE id = ? AND state = 'evaluating'"
+            db.execute(change, (done, total, batch.id))
+
+    def finish(self, batch: Batch, answer: bytes, now: float) -> bool:
+        """Keeps an answer and erases what it was made of, both or neither.
+
+        Returns:
+            False where the batch is not being evaluated any more.
+        """
+        with self._transaction() as db:
+            done = db.execute(
+                "UPDATE batches SET state = 'answered', answer = ?, answered = ?"
+                " WHERE id = ? AND state = 'evaluating'",
+                (answer, now, batch.id),
+            )
+            if done.rowcount:
+                self._erase(batch.id)
+            return done.rowcount == 1
+
+    def fail(self, batch: Batch, reason: str) -> None:
+        """Ends a batch that cannot be answered."""
+        with self._transaction():
+            self._fail(batch.id, reason)
+
+    def hand_back(self, attempts: int, *, died: bool) -> None:
+        """Queues what was being evaluated again.
+
+        Args:
+            attempts: of one batch; it fails when its evaluation died so often.
+            died: whether the evaluation died by itself; a stop of the service does not count.
+        """
+        with self._transaction() as db:
+            rows = db.execute("SELECT id, attempts FROM batches WHERE state = 'evaluating'")
+            for number, made in rows.fetchall():
+                if died and made >= attempts:
+                    self._fail(number, f"its evaluation died {made} times")
+                else:
+                    change = "UPDATE batches SET state = 'queued', attempts = ? WHERE id = ?"
+                    db.execute(change, (made if died else made - 1, number))
+
+    def answer(self, batch: Batch) -> bytes | None:
+        """The answer; None where there is none."""
+        with self._lock:
+            row = self._db.execute("SELECT answer FROM batches WHERE id = ?", (batch.id,))
+            found: bytes | None = row.fetchone()[0]
+            return found
+
+    def close_batch(self, batch: Batch) -> None:
+        """Erases everything but the batch's name, in whatever state it is."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE batches SET state = 'closed', answer = NULL WHERE id = ?", (batch.id,)
+            )
+            self._erase(batch.id)
+
+    def forget(self, before: float) -> None:
+        """Closes batches that were answered before a time."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE batches SET state = 'closed', answer = NULL"
+                " WHERE state = 'answered' AND answered < ?",
+                (before,),
+            )
+
+    def close(self) -> None:
+        """Closes the database."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            # Takes the writer's lock at once: another process writes this file too.
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def _waiting(self) -> int:
+        query = f"SELECT count(*) FROM batches WHERE state IN {_OPEN}"
+        return int(self._db.execute(query).fetchone()[0])
+
+    def _find(self, condition: str, *values: str | int) -> Batch | None:
+        row = self._db.execute(
+            "SELECT id, federation, batch, opening, queries, quorum, state, reason, done, total,"
+            f" present FROM batches WHERE {condition}",
+            values,
+        ).fetchone()
+        if row is None:
+            return None
+        parts = self._db.execute("SELECT client, state FROM parts WHERE batch = ?", row[:1])
+        number, federation, name, opening, queries, quorum, state, reason, done, total = row[:10]
+        return Batch(
+            id=number,
+            federation=federation,
+            name=name,
+            opening=opening,
+            queries=queries,
+            quorum=quorum,
+            state=state,
+            reason=reason,
+            done=done,
+            total=total,
+            present=tuple(json.loads(row[10])),
+            clients=dict(parts.fetchall()),
+        )
+
+    def _part(self, batch: Batch, client: str, column: str) -> bytes | None:
+        with self._lock:
+            row = self._db.execute(
+                f"SELECT {column} FROM parts WHERE batch = ? AND client = ?", (batch.id, client)
+            ).fetchone()
+            found: bytes | None = None if row is None else row[0]
+            return found
+
+    def _settle(self, batch: Batch, client: str, state: str, contribution: bytes | None) -> bool:
+        with self._transaction() as db:
+            done = db.execute(
+                "UPDATE parts SET state = ?, contribution = ?, sealed = NULL WHERE batch = ?"
+                " AND client = ? AND state = 'asked' AND"
+                " (SELECT state FROM batches WHERE id = parts.batch) = 'collecting'",
+                (state, contribution, batch.id, client),
+            )
+            return done.rowcount == 1
+
+    def _queue(self, number: int) -> None:
+        rows = self._db.execute(
+            "SELECT client FROM parts WHERE batch = ? AND state = 'sent'", (number,)
+        )
+        present = json.dumps([client for (client,) in rows])
+        change = "UPDATE batches SET state = 'queued', present = ? WHERE id = ?"
+        self._db.execute(change, (present, number))
+
+    def _fail(self, number: int, reason: str) -> None:
+        change = "UPDATE batches SET state = 'failed', reason = ? WHERE id = ?"
+        self._db.execute(change, (reason, number))
+        self._erase(number)
+
+    def _erase(self, number: int) -> None:
+        change = "UPDATE parts SET sealed = NULL, contribution = NULL WHERE batch = ?"
+        self._db.execute(change, (number,))
