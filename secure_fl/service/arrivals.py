@@ -1,0 +1,95 @@
+"""What a querier or a client brings: checked against the federation, then kept."""
+
+import base64
+import binascii
+import time
+
+from pydantic import ValidationError
+
+import fhe
+from secure_fl.errors import InputError
+from secure_fl.service.gate import Caller, Refusal
+from secure_fl.service.limits import Limits
+from secure_fl.service.schema import Opening
+from secure_fl.service.sealed_query import SealedQuery
+from secure_fl.service.store import Batch, Store
+
+
+def open_batch(
+    store: Store, limits: Limits, caller: Caller, batch: str, content: bytes, digest: str
+) -> int:
+    """Keeps a batch; 201, or 200 where the same request opened it before."""
+    federation = caller.federation.manifest.fingerprint
+    known = store.find(federation, batch)
+    if known is None:
+        opening, sealed = _read_opening(limits, caller, batch, content)
+        done = store.open(
+            federation,
+            batch,
+            digest,
+            sealed,
+            queries=opening.queries,
+            quorum=opening.quorum,
+            patient_until=time.time() + opening.patience,
+            expires=opening.expires,
+            queue=limits.queue,
+        )
+        if done == "opened":
+            return 201
+        if done == "full":
+            raise Refusal(429, "queue", "too many batches wait", retry_after=30)
+        known = store.find(federation, batch)
+    if known is None or known.opening != digest:
+        raise Refusal(409, "state", "a batch of this name exists; choose another name")
+    return 200
+
+
+def _read_opening(
+    limits: Limits, caller: Caller, batch: str, content: bytes
+) -> tuple[Opening, dict[str, bytes]]:
+    """What a querier asks for, and the sealed queries by client.
+
+    Raises:
+        Refusal: they do not fit the federation, the limits or each other.
+    """
+    manifest, now = caller.federation.manifest, time.time()
+    try:
+        opening = Opening.model_validate_json(content)
+        sealed = {
+            name: base64.b64decode(text, validate=True) for name, text in opening.sealed.items()
+        }
+    except (ValidationError, binascii.Error, UnicodeEncodeError, ValueError):
+        raise Refusal(422, "invalid", "not what opens a batch; see /openapi.json") from None
+    if set(sealed) != set(manifest.clients):
+        raise Refusal(422, "invalid", "not one sealed query for every client")
+    if opening.queries > limits.queries:
+        raise Refusal(413, "size", f"a batch has at most {limits.queries} queries")
+    if opening.quorum > len(manifest.clients):
+        raise Refusal(422, "invalid", f"there are {len(manifest.clients)} contributors")
+    if not now < opening.expires <= now + limits.lifetime:
+        raise Refusal(422, "invalid", f"must expire within {limits.lifetime:.0f} s")
+    for name, data in sealed.items():
+        try:
+            facts = SealedQuery.from_bytes(data, manifest).facts
+        except (fhe.InputError, InputError):
+            raise Refusal(422, "invalid", "a sealed query cannot be read") from None
+        found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
+        if found != (batch, name, opening.queries, opening.quorum, opening.expires):
+            raise Refusal(422, "invalid", "a sealed query is not of this batch")
+        if facts.public != caller.federation.public.fingerprint:
+            raise Refusal(422, "invalid", "another public key than the one registered here")
+    return opening, sealed
+
+
+def accept_contribution(store: Store, caller: Caller, batch: Batch, content: bytes) -> int:
+    """Keeps a contribution; 201, or 200 where it was there before."""
+    try:
+        contribution = fhe.Contribution.from_bytes(content, source="contribution")
+        caller.federation.check(contribution, caller.name, batch.name, batch.queries)
+    except fhe.InputError as error:
+        raise Refusal(422, "invalid", str(error)) from None
+    if store.accept(batch, caller.name, content):
+        return 201
+    if store.contribution(batch, caller.name) == content:
+        return 200
+    raise Refusal(409, "state", "this client is not asked any more")

@@ -1,0 +1,71 @@
+"""What the evaluator's routes work on: batches on disk, the gate, and the evaluations."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from secure_fl.service.evaluations import Evaluations
+from secure_fl.service.gate import Caller, Gate, Refusal
+from secure_fl.service.limits import Limits, Nonces
+from secure_fl.service.members import Member
+from secure_fl.service.metrics import Metrics
+from secure_fl.service.registry import Federation
+from secure_fl.service.signing import LIFETIME
+from secure_fl.service.store import Batch, Store
+
+
+class Evaluator:
+    """A service that holds evaluation keys and ciphertexts, and opens none of what passes it.
+
+    Args:
+        federations: by fingerprint, each with this service's secrets.
+        state: folder of the databases, made where absent, mode 0700.
+        limits: on what others may ask.
+
+    Attributes:
+        stopping: set when the service is to end; requests that wait for news return then.
+    """
+
+    def __init__(
+        self,
+        federations: Mapping[str, tuple[Federation, Member]],
+        state: Path,
+        limits: Limits,
+    ) -> None:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.limits, self.metrics, self.stopping = limits, Metrics(), False
+        self.store = Store(state / "batches.db")
+        # A request may name a time that lies ahead, and is valid for as long after it.
+        self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME)
+        self.gate = Gate(federations, limits, self.nonces, self.metrics)
+        folders = [federation.folder for federation, _ in federations.values()]
+        self.evaluations = Evaluations(
+            self.store, state / "batches.db", folders, limits, self.metrics
+        )
+
+    def stop(self) -> None:
+        """Lets requests that wait return."""
+        self.stopping = True
+        self.evaluations.changes.tell()
+
+    async def news(self, wait: float, found: Callable[[], Awaitable[bool]]) -> None:
+        """Returns when `found` is true, when the service stops, or after some seconds."""
+        end = time.monotonic() + wait
+        while not self.stopping and not await found():
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            await self.evaluations.changes.wait(min(left, 1.0))
+
+    async def batch(self, caller: Caller, name: str) -> Batch:
+        """A batch of the caller's federation.
+
+        Raises:
+            Refusal: there is none.
+        """
+        federation = caller.federation.manifest.fingerprint
+        found = await asyncio.to_thread(self.store.find, federation, name)
+        if found is None:
+            raise Refusal(404, "absent", "no such batch")
+        return found

@@ -1,0 +1,209 @@
+"""Who may come in: every request's signature, time, nonce, role, rate and size, in this order.
+
+A refusal is one line in the log, with the sender's name and a reason of a fixed list and nothing of
+the request's content. The body is read when everything before it is in order, and not beyond its
+limit.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from attrs import frozen
+from fastapi import Request as HttpRequest
+from fastapi import Response as HttpResponse
+from starlette.requests import ClientDisconnect
+
+from secure_fl.service.errors import ServiceError
+from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
+from secure_fl.service.members import Member
+from secure_fl.service.metrics import Metrics
+from secure_fl.service.registry import Federation
+from secure_fl.service.signing import (
+    LIFETIME,
+    REPLY_HEADER,
+    SCHEME,
+    Request,
+    Response,
+    read_token,
+    signed,
+)
+
+log = logging.getLogger("securefl.service")
+
+
+class Refusal(Exception):  # noqa: N818  # the answer to a request, not a defect
+    """A request that is not granted.
+
+    Args:
+        status: of HTTP.
+        reason: a word of a fixed list, for log and metrics.
+        detail: one line for the sender; never logged, since it may quote what was sent.
+        retry_after: seconds, where trying again later makes sense.
+    """
+
+    def __init__(
+        self, status: int, reason: str, detail: str, *, retry_after: float | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.reason, self.detail = status, reason, detail
+        self.retry_after = retry_after
+
+
+@frozen
+class Caller:
+    """A member whose request was admitted.
+
+    Attributes:
+        federation: it speaks in.
+        own: this service's secrets in that federation.
+        claims: that it signed.
+    """
+
+    federation: Federation
+    own: Member
+    claims: Request
+
+    @property
+    def name(self) -> str:
+        """The member's name."""
+        return self.claims.sender
+
+
+class Gate:
+    """Admits requests and signs what they are answered.
+
+    Args:
+        federations: by fingerprint, each with this service's secrets.
+        limits: rates and sizes.
+        nonces: used ones.
+        metrics: refusals are counted there.
+    """
+
+    def __init__(
+        self,
+        federations: Mapping[str, tuple[Federation, Member]],
+        limits: Limits,
+        nonces: Nonces,
+        metrics: Metrics,
+    ) -> None:
+        self._federations = federations
+        self._limits, self._nonces, self._metrics = limits, nonces, metrics
+        self._rates = Buckets(limits.rate, limits.burst)
+
+    def admit(self, request: HttpRequest, federation: str, roles: Collection[str]) -> Caller:
+        """The member that sent a request.
+
+        Args:
+            request: its body is not touched.
+            federation: that its path names.
+            roles: "querier", "client" or both.
+
+        Raises:
+            Refusal: anything is not in order.
+        """
+        # Nobody is slowed down for refused signatures of his address: others may share it.
+        caller = request.state.caller = self._identify(request, federation)
+        self._check_claims(request, caller)
+        role = "client" if caller.name in caller.federation.manifest.clients else caller.name
+        if role not in roles:
+            raise Refusal(403, "role", f"a {role} may not do this")
+        wait = self._rates.wait(f"{federation} {caller.name}")
+        if wait:
+            raise Refusal(429, "rate", "too many requests", retry_after=wait)
+        return caller
+
+    async def body(self, request: HttpRequest, caller: Caller, limit: int) -> bytes:
+        """A request's body, if it is what the sender signed and not longer than allowed.
+
+        Raises:
+            Refusal: 413, 408 or 400.
+        """
+        if caller.claims.length > limit:
+            raise Refusal(413, "size", f"a body of more than {limit} bytes")
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                content, hashed = await read_capped(request.stream(), caller.claims.length)
+        except OversizedError:
+            raise Refusal(413, "size", "a body longer than was signed") from None
+        except ClientDisconnect:
+            raise Refusal(400, "body", "the connection ended within the body") from None
+        except TimeoutError:
+            raise Refusal(408, "slow", "the body took too long to arrive") from None
+        if len(content) != caller.claims.length or hashed != caller.claims.body:
+            raise Refusal(400, "body", "not the body that was signed")
+        return content
+
+    def _identify(self, request: HttpRequest, federation: str) -> Caller:
+        """Whose signature it is; nothing of the request is believed before."""
+        scheme, _, value = request.headers.get("authorization", "").partition(" ")
+        if scheme != SCHEME:
+            raise Refusal(401, "unsigned", f"not signed; expected Authorization: {SCHEME} ...")
+        known = self._federations.get(federation)
+        try:
+            token, claims = read_token(value, Request)
+            if known is None:
+                raise ServiceError("no such federation is registered here")
+            token.check(known[0].members)
+        except ServiceError as error:
+            raise Refusal(401, "unknown", str(error)) from None
+        return Caller(*known, claims)
+
+    def _check_claims(self, request: HttpRequest, caller: Caller) -> None:
+        """That the request is for this service, now, for the first time, and as it was signed."""
+        claims, now = caller.claims, time.time()
+        path, query = request.scope["raw_path"], request.scope["query_string"]
+        target = (path + b"?" + query if query else path).decode("latin-1")
+        if (claims.recipient, claims.federation, claims.method, claims.target) != (
+            caller.own.name,
+            caller.federation.manifest.fingerprint,
+            request.method,
+            target,
+        ):
+            raise Refusal(403, "misrouted", "signed for another recipient, federation or target")
+        if not abs(now - claims.issued) <= LIFETIME:
+            raise Refusal(
+                401, "expired", f"signed more than {LIFETIME:.0f} s ago, or clocks differ"
+            )
+        if not self._nonces.fresh(f"{claims.federation} {claims.sender}", claims.nonce, now):
+            raise Refusal(409, "replayed", "this request was sent before")
+
+    def refuse(self, request: HttpRequest, refusal: Refusal) -> HttpResponse:
+        """The answer to a request that is not granted; signed where the sender is known."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        self._metrics.refusals.labels(refusal.reason).inc()
+        sender = f"member {caller.name}" if caller else "an unknown sender"
+        log.warning("refused %d (%s): %s", refusal.status, refusal.reason, sender)
+        # What is left of the body is not read, so the connection cannot be used again.
+        headers = {"Connection": "close"}
+        if refusal.retry_after is not None:
+            headers["Retry-After"] = str(max(1, round(refusal.retry_after)))
+        content = {"detail": refusal.detail}
+        return reply(caller, refusal.status, content, headers=headers)
+
+
+def reply(
+    caller: Caller | None,
+    status: int,
+    content: Mapping[str, Any] | bytes,
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> HttpResponse:
+    """A response, signed for the caller where there is one."""
+    binary = isinstance(content, bytes)
+    body = content if isinstance(content, bytes) else json.dumps(dict(content)).encode()
+    media = "application/octet-stream" if binary else "application/json"
+    response = HttpResponse(body, status, dict(headers or {}), media)
+    if caller is not None:
+        claims = Response(
+            sender=caller.own.name,
+            nonce=caller.claims.nonce,
+            status=status,
+            body=hashlib.sha256(body).hexdigest(),
+        )
+        response.headers[REPLY_HEADER] = signed(caller.own, claims)
+    return response

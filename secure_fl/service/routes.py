@@ -1,0 +1,181 @@
+"""The evaluator's routes, for the querier and for the clients."""
+
+import asyncio
+import hashlib
+from typing import Annotated, Any
+
+import fastapi
+from fastapi import FastAPI, Path, Query, Request
+
+from secure_fl.service.arrivals import accept_contribution, open_batch
+from secure_fl.service.evaluator import Evaluator
+from secure_fl.service.gate import Refusal, reply
+from secure_fl.service.schema import Asked, Detail, Opening, Status
+from secure_fl.service.signing import SCHEME
+from secure_fl.service.store import Batch
+
+LONGEST_WAIT = 25.0
+"""Seconds that a request may wait for news; below what proxies take for a dead connection."""
+
+FederationName = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Fingerprint.")]
+BatchName = Annotated[str, Path(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for news.")]
+
+_SIGNED: dict[str, Any] = {"security": [{SCHEME: []}]}
+_BYTES: dict[str, Any] = {
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+}
+
+
+def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
+    """Adds what the querier may call."""
+    path = "/v1/{federation}/batches/{batch}"
+    opening = {"content": {"application/json": {"schema": Opening.model_json_schema()}}}
+
+    @app.put(
+        path,
+        response_model=Status,
+        status_code=201,
+        responses={200: {"model": Status}},
+        openapi_extra={**_SIGNED, "requestBody": {**opening, "required": True}},
+    )
+    async def open_(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """The querier opens a batch with a sealed query for every client."""
+        caller = evaluator.gate.admit(request, federation, ["querier"])
+        limit = caller.federation.opening_bytes(evaluator.limits.queries)
+        content = await evaluator.gate.body(request, caller, limit)
+        digest = hashlib.sha256(content).hexdigest()
+        status = await asyncio.to_thread(
+            open_batch, evaluator.store, evaluator.limits, caller, batch, content, digest
+        )
+        evaluator.evaluations.changes.tell()
+        return reply(caller, status, _status(await evaluator.batch(caller, batch)))
+
+    @app.get(path, response_model=Status, openapi_extra=_SIGNED)
+    async def batch_status(
+        request: Request, federation: FederationName, batch: BatchName, wait: Wait = 0
+    ) -> fastapi.Response:
+        """The querier asks how far a batch is; with `wait`, when that changes."""
+        caller = evaluator.gate.admit(request, federation, ["querier"])
+        first = await evaluator.batch(caller, batch)
+
+        async def changed() -> bool:
+            return await evaluator.batch(caller, batch) != first
+
+        if first.state in ("collecting", "queued", "evaluating"):
+            await evaluator.news(wait, changed)
+        return reply(caller, 200, _status(await evaluator.batch(caller, batch)))
+
+    @app.get(
+        f"{path}/answer",
+        response_class=fastapi.Response,
+        responses={200: _BYTES},
+        openapi_extra=_SIGNED,
+    )
+    async def answer(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """The querier fetches the encrypted answers."""
+        caller = evaluator.gate.admit(request, federation, ["querier"])
+        found = await evaluator.batch(caller, batch)
+        content = await asyncio.to_thread(evaluator.store.answer, found)
+        if content is None:
+            raise Refusal(409, "state", f"the batch is {found.state}, not answered")
+        return reply(caller, 200, content)
+
+    @app.delete(path, response_model=Detail, openapi_extra=_SIGNED)
+    async def close_batch(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """The querier has its answer, or wants none any more; only the name is kept."""
+        caller = evaluator.gate.admit(request, federation, ["querier"])
+        found = await evaluator.batch(caller, batch)
+        await asyncio.to_thread(evaluator.store.close_batch, found)
+        evaluator.evaluations.changes.tell()
+        return reply(caller, 200, {"detail": "closed"})
+
+
+def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
+    """Adds what clients may call."""
+    path = "/v1/{federation}/batches/{batch}"
+    binary = {**_SIGNED, "requestBody": {**_BYTES, "required": True}}
+
+    @app.get("/v1/{federation}/asked", response_model=Asked, openapi_extra=_SIGNED)
+    async def asked(
+        request: Request, federation: FederationName, wait: Wait = 0
+    ) -> fastapi.Response:
+        """A client asks which batches wait for it; with `wait`, when there is one."""
+        caller = evaluator.gate.admit(request, federation, ["client"])
+        names: list[str] = []
+
+        async def found() -> bool:
+            names[:] = await asyncio.to_thread(evaluator.store.asked, federation, caller.name)
+            return bool(names)
+
+        await evaluator.news(wait, found)
+        return reply(caller, 200, {"batches": names})
+
+    @app.get(
+        f"{path}/query",
+        response_class=fastapi.Response,
+        responses={200: _BYTES},
+        openapi_extra=_SIGNED,
+    )
+    async def query(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """A client fetches the query that is sealed to it."""
+        caller = evaluator.gate.admit(request, federation, ["client"])
+        found = await evaluator.batch(caller, batch)
+        content = await asyncio.to_thread(evaluator.store.sealed, found, caller.name)
+        if content is None:
+            raise Refusal(409, "state", "this client is not asked any more")
+        return reply(caller, 200, content)
+
+    @app.delete(f"{path}/query", response_model=Detail, openapi_extra=_SIGNED)
+    async def decline(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """A client will not contribute to a batch."""
+        caller = evaluator.gate.admit(request, federation, ["client"])
+        found = await evaluator.batch(caller, batch)
+        if not await asyncio.to_thread(evaluator.store.decline, found, caller.name):
+            raise Refusal(409, "state", "this client is not asked any more")
+        evaluator.evaluations.changes.tell()
+        return reply(caller, 200, {"detail": "declined"})
+
+    @app.put(
+        f"{path}/contribution",
+        response_model=Detail,
+        status_code=201,
+        responses={200: {"model": Detail}},
+        openapi_extra=binary,
+    )
+    async def contribute(
+        request: Request, federation: FederationName, batch: BatchName
+    ) -> fastapi.Response:
+        """A client sends its encrypted integers; on the disk when this is answered."""
+        caller = evaluator.gate.admit(request, federation, ["client"])
+        found = await evaluator.batch(caller, batch)
+        limit = caller.federation.contribution_bytes(found.queries)
+        content = await evaluator.gate.body(request, caller, limit)
+        status = await asyncio.to_thread(
+            accept_contribution, evaluator.store, caller, found, content
+        )
+        if status == 201:
+            evaluator.metrics.contributions.inc()
+        evaluator.evaluations.changes.tell()
+        return reply(caller, status, {"detail": "accepted"})
+
+
+def _status(batch: Batch) -> dict[str, Any]:
+    return Status(
+        state=batch.state,
+        reason=batch.reason,
+        done=batch.done,
+        total=batch.total,
+        present=list(batch.present),
+        clients=dict(batch.clients),
+    ).model_dump()

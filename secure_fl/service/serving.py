@@ -1,0 +1,122 @@
+"""Runs an application until it is told to stop, with TLS or on loopback."""
+
+import ipaddress
+import logging
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from attrs import frozen
+
+from secure_fl.errors import InputError
+
+
+@frozen(kw_only=True)
+class Address:
+    """Where a service listens.
+
+    Attributes:
+        host: name or address.
+        port: 1 to 65535.
+        certificate: PEM file; None serves plain HTTP.
+        key: PEM file of the certificate's private key.
+        insecure: allow plain HTTP beyond loopback.
+    """
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def check(self) -> None:
+        """Refuses plain HTTP beyond this machine, and half of a certificate.
+
+        Raises:
+            InputError: so.
+        """
+        if (self.certificate is None) != (self.key is None):
+            raise InputError("--certificate and --certificate-key: give both, or none")
+        if self.certificate is None and not (self.insecure or is_loopback(self.host)):
+            raise InputError(
+                f"{self.host}: others can reach it, so it needs TLS: give --certificate and"
+                " --certificate-key (or --insecure behind a proxy that has them)"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_url(url: str, *, insecure: bool) -> str:
+    """A service's address as its callers use it, without a slash at the end.
+
+    Raises:
+        InputError: not http(s), or plain HTTP beyond this machine without `insecure`.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{url}: expected https://HOST:PORT")
+    if parts.scheme == "http" and not (insecure or is_loopback(parts.hostname)):
+        raise InputError(f"{url}: not encrypted; use https, or --insecure for a trial")
+    return url.rstrip("/")
+
+
+class _Server(uvicorn.Server):
+    """Tells the application that it will end, so that requests that wait return at once."""
+
+    should_exit: bool
+
+    def __init__(self, config: uvicorn.Config, stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Begins to end; a second Ctrl+C ends at once.
+
+        Without uvicorn's own way, which repeats the signal at the end and so skips what Python
+        does when it ends.
+        """
+        self._stop()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def serve(app: Any, address: Address, *, stop: Callable[[], None]) -> None:
+    """Serves until SIGTERM or SIGINT, then lets running requests end.
+
+    Args:
+        app: an ASGI application.
+        address: where.
+        stop: called when the signal comes.
+
+    Raises:
+        InputError: the address may not be used so.
+    """
+    address.check()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        app,
+        host=address.host,
+        port=address.port,
+        ssl_certfile=address.certificate,
+        ssl_keyfile=address.key,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The pure-Python parser bounds headers; both parsers are tested with it alone.
+        http="h11",
+        ws="none",
+        h11_max_incomplete_event_size=16 * 1024,
+        limit_concurrency=1000,
+        timeout_graceful_shutdown=30,
+    )
+    _Server(config, stop).run()

@@ -1,0 +1,110 @@
+"""The process that evaluates: it takes batch numbers on standard input and tells how far it is.
+
+A process of its own, because the library keeps the interpreter busy for seconds at a time, and the
+service must answer meanwhile. One JSON object a line in both directions. The contributions are read
+from the store and the answer is written there, so nothing is lost with the process. When its
+parent dies its standard input ends, and so does it.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TextIO
+
+import fhe
+from secure_fl.service.registry import Federation, load_federations
+from secure_fl.service.store import Batch, Store
+
+GRACE = 2.0
+"""Seconds to end in an orderly way when the parent is gone."""
+ARGUMENTS = ("-m", "secure_fl.service.worker")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Evaluates until standard input ends.
+
+    Args:
+        arguments: the store's file, then the folders of the registered federations.
+    """
+    speak = os.fdopen(os.dup(1), "w", buffering=1)
+    # What a library prints must not be taken for a message.
+    os.dup2(2, 1)
+    jobs: queue.Queue[int | None] = queue.Queue()
+    threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
+    store, federations = Store(Path(arguments[0])), load_federations(map(Path, arguments[1:]))
+    _say(speak, ready=True)
+    while (number := jobs.get()) is not None:
+        batch = store.by_number(number)
+        if batch is None or batch.state != "evaluating":
+            _say(speak, failed="not being evaluated any more")
+            continue
+        try:
+            answer = evaluate_batch(store, federations[batch.federation], batch, speak)
+        except (fhe.InputError, fhe.errors.LibraryError) as error:
+            _say(speak, failed=str(error))
+            continue
+        store.finish(batch, answer.to_bytes(), time.time())
+        _say(speak, finished=True)
+
+
+def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: TextIO) -> fhe.Answer:
+    """Runs the rule on the contributions that are there, and neutral ones in place of the others.
+
+    Raises:
+        ContributionError: a ciphertext does not fit the circuit.
+        InputError: the registered keys cannot be used.
+    """
+    messages = []
+    for position, client in enumerate(federation.manifest.clients):
+        found = store.contribution(batch, client) if client in batch.present else None
+        if found is not None:
+            source = f"contributor {client!r}"
+            messages.append(fhe.Contribution.from_bytes(found, source=source))
+            continue
+        messages.append(
+            fhe.neutral(
+                batch.queries,
+                federation.public,
+                contributor=position,
+                name=client,
+                federation=batch.federation,
+                batch=batch.name,
+            )
+        )
+
+    def progress(phase: str, done: int, total: int) -> None:
+        if phase == "evaluating":
+            _say(speak, done=done, total=total)
+
+    return fhe.evaluate(
+        messages, _evaluation_keys(federation.folder), federation.public, progress=progress
+    )
+
+
+@lru_cache(maxsize=4)
+def _evaluation_keys(folder: Path) -> fhe.EvaluationKeys:
+    # Loading them into the library takes about a second and 25 MB and more.
+    return fhe.load_evaluation_keys(folder)
+
+
+def _listen(jobs: "queue.Queue[int | None]") -> None:
+    for line in sys.stdin:
+        jobs.put(int(json.loads(line)["batch"]))
+    jobs.put(None)
+    time.sleep(GRACE)
+    # Whatever is being evaluated: nobody listens any more.
+    os._exit(0)
+
+
+def _say(speak: TextIO, **message: Any) -> None:
+    speak.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
