@@ -20,12 +20,17 @@ COMMANDS = {
     "infer": "cli.query:infer",
     "keys": "cli.keys:keys",
     "predict": "cli.trainers:predict",
+    "query": "cli.query:query",
     "report": "cli.report:report",
+    "serve": "cli.serve:serve",
     "train": "cli.train:train",
 }
 """A command's module is imported when it is needed: torch or the compiler take seconds."""
 
-_ERROR_MODULES = ("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors")
+_ERROR_MODULES = (
+    *("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors"),
+    "secure_fl.service.errors",
+)
 _VERSIONS = ("concrete-python", "opacus", "torch", "numpy", "scipy")
 
 

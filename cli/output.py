@@ -3,9 +3,10 @@
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -121,9 +122,21 @@ def human_bytes(count: int) -> str:
     return f"{size:.2f} GB"
 
 
-def show_classes(output: Output, found: list[str], labels: list[str] | None) -> None:
-    """A class a line, and how many are right where the file has labels."""
-    data: dict[str, Any] = {"classes": found}
+def show_classes(
+    output: Output,
+    found: list[str],
+    labels: list[str] | None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """A class a line, and how many are right where the file has labels.
+
+    Args:
+        output: where to.
+        found: a class a query.
+        labels: of the queries, where they have some.
+        facts: more for machines to read.
+    """
+    data: dict[str, Any] = {"classes": found, **facts}
     if labels is not None:
         # Queries that carry labels are for measuring; 3 and 3.0 are the same class there.
         right = sum(a == b for a, b in zip(found, labels, strict=True))

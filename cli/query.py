@@ -1,4 +1,4 @@
-"""`securefl encrypt`, `infer` and `decrypt`: a query batch through the three roles."""
+"""`securefl encrypt`, `infer`, `decrypt`: a batch by files; `securefl query`: over a network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -242,3 +242,101 @@ def decrypt(
         found = audit.check(found, secret.parameters)
         output.note(f"all {audit.known} known answers are right")
     show_classes(output, [manifest.classes[c] for c in found], None)
+
+
+@click.command()
+@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--identity",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Secret file of the querier.",
+)
+@click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
+@click.option(
+    "--authority",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PEM file of who signed its certificate.",
+)
+@click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
+@click.option(
+    "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
+)
+@click.option("--lifetime", default=3600.0, show_default=True, help="Seconds to wait in all.")
+@click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
+@click.option(
+    "--audit-file",
+    type=click.Path(path_type=Path),
+    help="The batch's audit secret: written where absent, else read.",
+)
+@click.option("--batch", help="Name of the query batch; default: new.")
+@click.option("--fetch", is_flag=True, help="Wait for the batch that was opened before.")
+@_rows
+@read_options
+@passphrase_option
+@output_options
+def query(
+    output: Output,
+    queries: Path,
+    run: Path,
+    keys: Path,
+    identity: Path,
+    url: str,
+    authority: Path | None,
+    insecure: bool,
+    quorum: int | None,
+    patience: float,
+    lifetime: float,
+    audit: int | None,
+    audit_file: Path | None,
+    batch: str | None,
+    fetch: bool,
+    rows: str | None,
+    passphrase_file: Path | None,
+    **reading: Any,
+) -> None:
+    """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    import fhe
+    from secure_fl.manifest import load_manifest
+    from secure_fl.queries import parse_rows, read_queries
+    from secure_fl.service.channel import Channel
+    from secure_fl.service.members import read_member
+    from secure_fl.service.querier import Querier, Terms
+
+    if fetch and batch is None:
+        raise click.UsageError("--fetch needs --batch, the name of what was opened")
+    manifest = load_manifest(run)
+    member = read_member(identity, "querier", manifest)
+    options = make_read_options(**reading)
+    features, labels = read_queries(queries, manifest, options, parse_rows(rows))
+    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
+    known = _audit(audit, audit_file)
+    batch = batch or new_batch()
+    channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
+    asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
+    with channel, output.progress() as progress:
+        if not fetch:
+            terms = Terms(quorum=quorum, patience=patience, lifetime=lifetime)
+            asks.open(batch, features, known, terms)
+        output.note(f"batch {batch}: {len(features)} queries sealed to {len(manifest.clients)}")
+
+        def told(status: Any) -> None:
+            sent = sum(state == "sent" for state in status["clients"].values())
+            progress("contributions", sent, len(status["clients"]))
+            if status["total"]:
+                progress("evaluating", status["done"], status["total"])
+
+        found = asks.fetch(batch, secret, known, told=told)
+    if known is not None:
+        output.note(f"all {known.known} known answers are right")
+    missing = [name for name in manifest.clients if name not in found.present]
+    if missing:
+        output.note(f"answered without {', '.join(missing)}")
+    facts = {"batch": batch, "present": list(found.present)}
+    show_classes(output, [manifest.classes[c] for c in found.classes], labels, facts)

@@ -1,0 +1,175 @@
+"""`securefl serve`: the long-running parties of encrypted queries over a network."""
+
+from pathlib import Path
+
+import click
+
+from cli.output import Output, output_options
+
+_folder = click.Path(exists=True, file_okay=False, path_type=Path)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def serve() -> None:
+    """Answer encrypted queries over a network; docs/service.md shows the way."""
+
+
+@serve.command()
+@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
+@output_options
+def identity(output: Output, key: Path) -> None:
+    """Make a party's secret file KEY and print its public keys, for everybody's federation.json."""
+    from secure_fl.service.members import make_member_keys
+
+    public = make_member_keys(key)
+    output.result({"key": str(key), "public": public}, public)
+
+
+@serve.command()
+@click.argument("run", type=_folder)
+@click.option(
+    "--member",
+    "members",
+    multiple=True,
+    metavar="NAME=KEYS",
+    help='Public keys of a party: of every client, of "querier" and of "evaluator".',
+)
+@output_options
+def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
+    """Write all parties' public keys into the federation.json of RUN; heads stay valid."""
+    from secure_fl.manifest import load_manifest, save_manifest
+    from secure_fl.service.members import enrol as enrolled
+
+    keys: dict[str, str] = {}
+    for each in members:
+        name, equals, public = each.partition("=")
+        if not equals or name in keys:
+            raise click.UsageError(f"--member {each[:80]!r}: expected NAME=KEYS, once for each")
+        keys[name] = public
+    manifest = enrolled(load_manifest(run), keys)
+    path = save_manifest(run, manifest)
+    output.result(
+        {"federation": manifest.fingerprint, "file": str(path)},
+        f"{path}: federation {manifest.fingerprint}; give it to all parties, and compare this"
+        " fingerprint by another way",
+    )
+
+
+@serve.command()
+@click.argument("federations", nargs=-1, required=True, type=_folder)
+@click.option("--identity", "key", required=True, type=_file, help="Secret file of the evaluator.")
+@click.option(
+    "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
+)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8443, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--certificate", type=_file, help="PEM file; needed where others can reach HOST.")
+@click.option("--certificate-key", type=_file, help="PEM file of its private key.")
+@click.option("--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data.")
+@click.option("--queue", default=64, show_default=True, help="Batches that may wait at once.")
+@click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
+@click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
+@click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
+@click.option("--keep", default=86400.0, show_default=True, help="Seconds that answers are kept.")
+@click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
+@output_options
+def evaluator(
+    output: Output,
+    federations: tuple[Path, ...],
+    key: Path,
+    state: Path,
+    host: str,
+    port: int,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    insecure: bool,
+    queue: int,
+    max_queries: int,
+    rate: float,
+    burst: int,
+    keep: float,
+    grace: float,
+) -> None:
+    """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    from secure_fl.service.evaluator import Evaluator
+    from secure_fl.service.evaluator_app import make_app
+    from secure_fl.service.limits import Limits
+    from secure_fl.service.members import read_member
+    from secure_fl.service.registry import load_federations
+    from secure_fl.service.serving import Address, serve
+
+    address = Address(
+        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
+    )
+    address.check()
+    with output.progress() as progress:
+        progress("loading circuits and keys", 0, 1)
+        found = {
+            name: (federation, read_member(key, "evaluator", federation.manifest))
+            for name, federation in load_federations(federations).items()
+        }
+        progress("loading circuits and keys", 1, 1)
+    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep)
+    made = Evaluator(found, state, limits)
+    output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
+    serve(make_app(made, grace=grace), address, stop=made.stop)
+
+
+@serve.command()
+@click.argument("run", type=_folder)
+@click.option("--client", required=True, help="Whose head in RUN answers.")
+@click.option("--keys", required=True, type=_folder, help="Folder with the querier's public.key.")
+@click.option("--identity", "key", required=True, type=_file, help="Secret file of the client.")
+@click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
+@click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
+@click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option(
+    "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
+)
+@click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
+@click.option("--min-quorum", type=click.IntRange(1), help="Default: 2, or 1 of one client.")
+@click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
+@output_options
+def contributor(
+    output: Output,
+    run: Path,
+    client: str,
+    keys: Path,
+    key: Path,
+    url: str,
+    authority: Path | None,
+    insecure: bool,
+    state: Path,
+    port: int,
+    min_quorum: int | None,
+    daily_queries: int,
+) -> None:
+    """Answer queries with encrypted codes from a client's head in RUN; opens no port to others."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    from secure_fl.manifest import load_manifest
+    from secure_fl.service.channel import Channel
+    from secure_fl.service.contributor import Terms
+    from secure_fl.service.contributor_app import (
+        ContributorService,
+        load_contributor,
+        make_contributor_app,
+    )
+    from secure_fl.service.serving import Address, serve
+
+    least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
+    terms = Terms(quorum=least, daily_queries=daily_queries)
+    with output.progress() as progress:
+        progress("loading the circuit and the head", 0, 1)
+        made = load_contributor(run, client, keys, key, state, terms)
+        progress("loading the circuit and the head", 1, 1)
+    channel = Channel(url, made.member, made.manifest, authority=authority, insecure=insecure)
+    service = ContributorService(made, channel)
+    output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
+    address = Address(host="127.0.0.1", port=port)
+    serve(make_contributor_app(service), address, stop=service.stop)

@@ -1,0 +1,123 @@
+"""A contributor as a long-running process: its loop in a thread, health and metrics by HTTP."""
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import fastapi
+from fastapi import FastAPI
+
+import fhe
+from secure_fl.errors import InputError
+from secure_fl.head import load_head
+from secure_fl.manifest import load_manifest
+from secure_fl.service.channel import Channel
+from secure_fl.service.contributor import Contributor, Terms, answer_batches
+from secure_fl.service.members import read_member
+from secure_fl.service.metrics import CONTENT_TYPE, Metrics
+from secure_fl.service.outbox import Outbox
+from secure_fl.service.schema import ContributorHealth
+
+
+def load_contributor(
+    run: Path, client: str, keys: Path, identity: Path, state: Path, terms: Terms
+) -> Contributor:
+    """A contributor from its files.
+
+    Args:
+        run: folder with federation.json and the client's head.
+        client: its name.
+        keys: folder with the querier's public.key.
+        identity: its secret file.
+        state: folder of its memory, made where absent, mode 0700.
+        terms: its owner's.
+
+    Raises:
+        InputError, fhe.InputError: a file cannot be used, or they do not belong together.
+    """
+    manifest = load_manifest(run)
+    member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
+    public = fhe.load_public_key(keys)
+    if public.parameters.contributors != len(manifest.clients):
+        raise InputError(
+            f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
+            f" {len(manifest.clients)}; get the new ones"
+        )
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    outbox = Outbox(state / "outbox.db")
+    return Contributor(member, manifest, head, public, terms, outbox, Metrics())
+
+
+class ContributorService:
+    """A contributor's loop and whether it is well.
+
+    Args:
+        contributor: that answers.
+        channel: to the evaluator.
+    """
+
+    def __init__(self, contributor: Contributor, channel: Channel) -> None:
+        self.contributor, self._channel = contributor, channel
+        self._stop, self._reached = threading.Event(), False
+        self._busy = threading.Lock()
+        # A daemon: at the end it may be waiting for batches, where nothing is lost with it.
+        self._thread = threading.Thread(target=self._answer, name="answers", daemon=True)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the evaluator answered the last call and the loop runs."""
+        return self._reached and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the batch at hand; what is not delivered is delivered after the next start."""
+        self._stop.set()
+
+    def finish(self) -> None:
+        """Waits for the batch at hand."""
+        with self._busy:
+            self.contributor.outbox.close()
+
+    def _answer(self) -> None:
+        def told(reached: bool) -> None:
+            self._reached = reached
+
+        answer_batches(self.contributor, self._channel, self._stop, self._busy, told)
+
+
+def make_contributor_app(service: ContributorService) -> FastAPI:
+    """The application; it takes no query, those come by the evaluator."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        service.stop()
+        service.finish()
+
+    app = FastAPI(
+        title="securefl contributor",
+        version="1",
+        description=__doc__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.get("/health", responses={503: {"model": ContributorHealth}})
+    async def health(response: fastapi.Response) -> ContributorHealth:
+        """Whether the loop runs and the evaluator answers it."""
+        fine = service.reached
+        response.status_code = 200 if fine else 503
+        return ContributorHealth(status="ok" if fine else "unavailable", evaluator=fine)
+
+    @app.get("/metrics", response_class=fastapi.responses.PlainTextResponse)
+    async def metrics() -> fastapi.Response:
+        """Counts for Prometheus."""
+        return fastapi.Response(service.contributor.metrics.text(), media_type=CONTENT_TYPE)
+
+    return app

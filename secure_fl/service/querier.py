@@ -1,0 +1,187 @@
+"""The querier: seals a batch to every contributor, waits, and reads the answers."""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+import fhe
+from fhe.audit import Audit
+from secure_fl.manifest import Manifest
+from secure_fl.service.channel import Channel
+from secure_fl.service.errors import InputError, ServiceError
+from secure_fl.service.members import Member
+from secure_fl.service.sealed_query import BATCH, Facts, seal_query
+
+WAIT = 20.0
+"""Seconds that one call waits for news."""
+
+Told = Callable[[Mapping[str, Any]], None]
+
+
+@frozen(kw_only=True)
+class Terms:
+    """How a batch is to be answered.
+
+    Attributes:
+        quorum: contributors that an answer needs at least; None for all.
+        patience: seconds to wait for more than the quorum.
+        lifetime: seconds until the batch expires.
+    """
+
+    quorum: int | None = None
+    patience: float = 60.0
+    lifetime: float = 3600.0
+
+
+@frozen
+class Answered:
+    """The answers of a batch.
+
+    Attributes:
+        classes: codes, shape (queries,), known answers taken out.
+        present: clients that they rest on.
+    """
+
+    classes: NDArray[np.int64]
+    present: tuple[str, ...]
+
+
+@frozen
+class Received:
+    """An answer that is not read yet.
+
+    Attributes:
+        answer: ciphertexts.
+        present: clients that it rests on, as the evaluator says.
+    """
+
+    answer: fhe.Answer
+    present: tuple[str, ...]
+
+
+@frozen
+class Querier:
+    """The party that asks.
+
+    Attributes:
+        member: its secrets.
+        manifest: of the federation.
+        public: its public key, that contributors encrypt under.
+        channel: to the evaluator.
+    """
+
+    member: Member
+    manifest: Manifest
+    public: fhe.PublicKey
+    channel: Channel
+
+    def open(
+        self, batch: str, features: NDArray[np.float32], audit: Audit | None, terms: Terms
+    ) -> None:
+        """Opens a batch at the evaluator, with a sealed query for every client.
+
+        Args:
+            batch: a name that was not used before.
+            features: scaled queries, shape (queries, n_features).
+            audit: known answers to mix in; its seed is sealed to the contributors.
+            terms: of the batch.
+
+        Raises:
+            InputError: a name or quorum that cannot be.
+            ServiceError: the evaluator refused or cannot be reached.
+        """
+        clients = self.manifest.clients
+        quorum = len(clients) if terms.quorum is None else terms.quorum
+        if not 1 <= quorum <= len(clients):
+            raise InputError(f"quorum {quorum}: there are {len(clients)} contributors")
+        if not BATCH.fullmatch(batch):
+            raise InputError(f"batch {batch!r}: use letters, digits, '.', '_' and '-', at most 64")
+        queries = len(features) + (audit.known if audit else 0)
+        expires = time.time() + terms.lifetime
+        sealed = {}
+        for name in clients:
+            facts = Facts(
+                federation=self.manifest.fingerprint,
+                batch=batch,
+                contributor=name,
+                public=self.public.fingerprint,
+                queries=queries,
+                quorum=quorum,
+                expires=expires,
+            )
+            query = seal_query(facts, features, audit, self.member, self.manifest)
+            sealed[name] = base64.b64encode(query.to_bytes()).decode()
+        opening = {
+            "queries": queries,
+            "quorum": quorum,
+            "patience": terms.patience,
+            "expires": expires,
+            "sealed": sealed,
+        }
+        body = json.dumps(opening).encode()
+        self.channel.expect("PUT", f"/batches/{batch}", body, what=f"batch {batch}")
+
+    def fetch(
+        self, batch: str, secret: fhe.SecretKeys, audit: Audit | None, *, told: Told
+    ) -> Answered:
+        """Waits for a batch that was opened, reads its answers and closes it.
+
+        Args:
+            batch: its name.
+            secret: keys that read.
+            audit: known answers that were mixed in; None without.
+            told: hears the batch's status whenever it changes.
+
+        Raises:
+            ServiceError: the batch failed, or the evaluator cannot be reached or sends nonsense.
+            AnswerError: a known answer is wrong.
+        """
+        found = self.read(self.wait(batch, told), secret, audit)
+        self.channel.expect("DELETE", f"/batches/{batch}", what=f"batch {batch}")
+        return found
+
+    def wait(self, batch: str, told: Told) -> Received:
+        """Waits for a batch that was opened; arguments and errors as `fetch`."""
+        path, what = f"/batches/{batch}", f"batch {batch}"
+        status = _status(self.channel.expect("GET", path, what=what))
+        told(status)
+        while status["state"] in ("collecting", "queued", "evaluating"):
+            found = _status(self.channel.expect("GET", f"{path}?wait={WAIT:.0f}", what=what))
+            if found != status:
+                told(found)
+            status = found
+        if status["state"] != "answered":
+            raise ServiceError(f"{what}: {status['state']}: {status['reason']:.200}")
+        unknown = set(status["present"]) - set(self.manifest.clients)
+        content = self.channel.expect("GET", f"{path}/answer", what=what)
+        answer = fhe.Answer.from_bytes(content, source="the evaluator's answer")
+        if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
+            raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
+        return Received(answer, tuple(status["present"]))
+
+    def read(self, received: Received, secret: fhe.SecretKeys, audit: Audit | None) -> Answered:
+        """Decrypts what was received and takes out the known answers; as `fetch`."""
+        classes = fhe.read_answer(received.answer, secret)
+        if audit is not None:
+            positions = [self.manifest.client_index(name) for name in received.present]
+            classes = audit.check(classes, secret.parameters, present=positions)
+        return Answered(classes, received.present)
+
+
+_STATUS = {"state": str, "reason": str, "done": int, "total": int, "present": list, "clients": dict}
+
+
+def _status(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+        if {name: type(value) for name, value in found.items()} == _STATUS:
+            return dict(found)
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise ServiceError("the evaluator's status of the batch cannot be read")
