@@ -5,18 +5,22 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all coverage docs wheel wheel-test check format clean
+.PHONY: demo demo-network test test-all coverage docs wheel wheel-test check format clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'securefl needs Python 3.11 or 3.12; install one or pass PYTHON=/path/to/python'; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[text,plots,test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[text,plots,service,test,lint]'
 	touch $(STAMP)
 
 demo: $(STAMP)
 	$(BIN)/securefl demo
+
+# All parties of the service as processes of this machine, one of them killed on the way.
+demo-network: $(STAMP)
+	$(BIN)/securefl demo --network
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

@@ -1,0 +1,75 @@
+"""A federation of three small clients with keys, made once; and its parties' folders."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fhe
+from kahm import classify
+from secure_fl.inference import head_codes
+from secure_fl.manifest import Manifest, make_manifest
+from secure_fl.training import train_heads
+
+CLIENTS = ("north", "south", "west")
+CENTRES = np.array([[0, 0], [3, 0], [0, 3]])
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the tests know of the federation.
+
+    Attributes:
+        folder: one folder a party.
+        manifest: with members.
+        queries: shape (n, 2).
+        codes: of all clients, shape (n, clients, classes).
+        parameters: of the rule.
+    """
+
+    folder: Path
+    manifest: Manifest
+    queries: np.ndarray
+    codes: np.ndarray
+    parameters: fhe.RuleParameters
+
+    def clear(self, queries, present=CLIENTS):
+        """The clear rule's classes over some clients."""
+        positions = [self.manifest.client_index(name) for name in present]
+        packing = self.parameters.packing
+        packed = packing.pack(self.codes[queries][:, positions])
+        return packing.class_of(packed.min(axis=1)).tolist()
+
+
+def make(folder, seed):
+    """A federation whose clients know overlapping blobs, so that their answers differ."""
+    from secure_fl.service.local import set_up
+
+    rng = np.random.default_rng(seed)
+    facts = make_manifest(classes=("x", "y", "z"), clients=CLIENTS, n_features=2, bits=6)
+    labels = [rng.integers(0, 3, 40) for _ in CLIENTS]
+    sets = [
+        (name, (CENTRES[y] + rng.normal(size=(40, 2))).astype(np.float32), y)
+        for name, y in zip(CLIENTS, labels, strict=True)
+    ]
+    heads = train_heads(sets, facts)
+    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2)
+    queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
+    codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
+    # Those first whose answer south alone gives differently.
+    order = np.argsort(classify(codes) == classify(codes[:, 1:2]), kind="stable")
+    queries, codes = queries[order], codes[order]
+    np.save(folder / "queries.npy", queries)
+    return Made(folder, manifest, queries, codes, fhe.load_public_key(folder / "north").parameters)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("federation") / "parties", 0)
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory):
+    """Another federation of the same shape."""
+    return make(tmp_path_factory.mktemp("other") / "parties", 1)
