@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RECORD, _FIELD = "securefl", "message"
-_POLL = 0.05
+_POLL = 0.2
 """Seconds between two looks for answers."""
 _LONGEST_NAME = 60.0
 """Seconds that a node has to say its name."""

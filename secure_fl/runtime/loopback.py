@@ -18,7 +18,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-POLL = 0.05
+POLL = 0.2
 """Seconds between two looks of Flower's SuperExec for work; Flower's default is 1."""
 _MARK = "SECUREFL_LOOPBACK"
 _BIN = Path(sys.executable).parent

@@ -16,6 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from kahm import classify
 from secure_fl.data import read_clients
+from secure_fl.federation import Client, Federation, SecureAggregation
+from secure_fl.fednl import LogisticRidge, fednl
 from secure_fl.head import head_path
 from secure_fl.manifest import load_manifest
 from secure_fl.run import all_measures, create_run, load_run
@@ -163,6 +165,76 @@ def test_private_ridge_on_flower_is_booked_at_the_server(net: Loopback) -> None:
     assert len(Path(books).read_text().splitlines()) == 2
 
 
+OWN_SERVER = """
+from pathlib import Path
+
+import numpy as np
+
+from secure_fl.federation import SecureAggregation
+from secure_fl.fednl import LogisticRidge, fednl
+from secure_fl.runtime import NetworkFederation
+from secure_fl.runtime.flower import GridExchange, make_server_app
+
+
+def train(grid, config):
+    names = config["clients"].split(",")
+    fed = NetworkFederation(
+        GridExchange(grid, names), names, aggregation=SecureAggregation(max_weight=1.0)
+    )
+    states = fednl(fed, LogisticRidge(0.1), d=6, rounds=1, option=2)
+    (*_, state) = fed.rounds(states, progress=lambda line: print(line, flush=True))
+    np.save(config["out"], state.weights)
+
+
+app = make_server_app(train)
+"""
+OWN_CLIENT = """
+from pathlib import Path
+
+import numpy as np
+
+import secure_fl.fednl  # registers the steps that a server may ask for
+from secure_fl.data import read_client
+from secure_fl.federation import Client
+from secure_fl.runtime import Node, Terms
+from secure_fl.runtime.flower import make_client_app
+from secure_fl.runtime.identities import read_directory, read_identity
+
+
+def node(own, run):
+    records = read_client(own["data"])
+    targets = np.where(np.array(records.labels) == "x", 1.0, -1.0)
+    return Node(
+        records.name,
+        lambda: Client(records.name, records.X, targets),
+        Path(own["state"]),
+        identity=read_identity(Path(own["identity"])),
+        directory=read_directory(Path(own["directory"])),
+        terms=Terms(secure=True),
+    )
+
+
+app = make_client_app(node)
+"""
+
+
+@pytest.mark.slow
+def test_a_trainer_of_ones_own_runs_on_flower_fednl_with_masked_sums(net: Loopback) -> None:
+    app = write_run(net, "own")
+    (app / "securefl_app" / "server.py").write_text(OWN_SERVER)
+    (app / "securefl_app" / "client.py").write_text(OWN_CLIENT)
+    net.run("own", app).wait(timeout=LONGEST)
+    found = net.folder / "own.run.npy"
+    assert found.exists(), net.log("own") + net.log("c0")
+    clients = [
+        Client(each.name, each.X, np.where(each.y == 0, 1.0, -1.0))
+        for each in read_clients(net.folder / "clients")
+    ]
+    fed = Federation(clients, aggregation=SecureAggregation())
+    (*_, state) = fednl(fed, LogisticRidge(0.1), d=6, rounds=1, option=2)
+    np.testing.assert_allclose(np.load(found), state.weights, atol=1e-6)
+
+
 # ---------------------------------------------------------------------------- machines that fail
 
 
@@ -170,14 +242,14 @@ def test_private_ridge_on_flower_is_booked_at_the_server(net: Loopback) -> None:
 def test_a_run_goes_on_without_a_node_that_was_killed_and_ends_below_the_threshold(
     net: Loopback,
 ) -> None:
-    run = start_run(net, "killed", rounds=3, threshold=2, time_out=30)
+    run = start_run(net, "killed", rounds=3, threshold=2, time_out=60)
     wait_for(lambda: "round 1:" in net.log("killed"), net, "killed")
     net.kill("c2")
     run.wait(timeout=LONGEST)
     assert "round 3: 2 of 3 clients" in net.log("killed")
     assert np.isfinite(weights(net, "killed")).all()
     net.kill("c1")
-    start_run(net, "lost", rounds=3, threshold=2, time_out=30, wait=10).wait(timeout=LONGEST)
+    start_run(net, "lost", rounds=3, threshold=2, time_out=60, wait=10).wait(timeout=LONGEST)
     assert "QuorumError" in net.log("lost")
     assert not (net.folder / "lost.run").exists()
     start_node(net, "c1")
@@ -191,7 +263,7 @@ def test_an_answer_after_its_time_out_is_not_used_and_the_node_is_asked_again(
     net: Loopback,
 ) -> None:
     """The late node computes the first sum to its end; neither its value nor it are lost sums."""
-    run = start_run(net, "late", rounds=6, threshold=2, time_out=20)
+    run = start_run(net, "late", rounds=6, threshold=2, time_out=60)
     wait_for(lambda: "round 0:" in net.log("late"), net, "late")
     net.signal("c2", signal.SIGSTOP)
     wait_for(lambda: "2 of 3 clients" in net.log("late"), net, "late")
@@ -217,7 +289,7 @@ def test_a_killed_superlink_is_resumed_from_the_checkpoint_to_the_same_bytes(
 @pytest.mark.slow
 def test_a_node_that_joins_late_takes_its_place_in_the_next_sum(net: Loopback) -> None:
     net.kill("c2")
-    run = start_run(net, "joined", rounds=5, threshold=2, time_out=30, wait=5)
+    run = start_run(net, "joined", rounds=5, threshold=2, time_out=60, wait=5)
     wait_for(lambda: "round 0:" in net.log("joined"), net, "joined")
     assert "round 0: 2 of 3 clients" in net.log("joined")
     start_node(net, "c2")
