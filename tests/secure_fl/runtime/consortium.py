@@ -20,7 +20,7 @@ from tests.secure_fl.trainers.federations import pool
 
 NAMES = ("c0", "c1", "c2")
 CLASSES = ("x", "y", "z")
-LONGEST = 300.0
+LONGEST = 900.0
 """Seconds for anything; on a loaded machine Flower is slow."""
 
 
