@@ -29,6 +29,7 @@ from secure_fl.networks import (
 from secure_fl.networks import dpsgd as algorithm
 from secure_fl.networks.dpsgd import (
     clipped_sum,
+    placed,
     poisson_sample,
     private_feature_sums,
     private_network_of,
@@ -122,6 +123,32 @@ def test_a_replaced_record_moves_the_sum_by_at_most_two_clips_and_a_removed_one_
     moved = [int(np.square(before - other).sum()) for other in (after, without)]
     assert moved[0] <= (2 * GRID.steps) ** 2
     assert moved[1] <= GRID.steps**2
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    exponent=st.integers(-140, 128),
+    width=st.sampled_from([1, 3, 50, 3000]),
+    spread=st.sampled_from([0, 1, 20]),
+)
+def test_no_row_on_the_grid_is_longer_than_the_clip(seed, exponent, width, spread):
+    """In exact integers, for rows of all scales, infinite ones too."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(3, width)) * 2.0 ** (rng.uniform(-spread, 0, (3, width)) + exponent)
+    with np.errstate(over="ignore"):
+        single = rows.astype(np.float32)
+    codes = placed(torch.from_numpy(single.copy()), GRID).double().numpy()
+    assert np.array_equal(codes, np.rint(codes))
+    for row, code in zip(single, codes, strict=True):
+        square = sum(int(c) ** 2 for c in code)
+        assert square <= GRID.steps**2
+        norm = np.linalg.norm(row.astype(float))
+        if np.isfinite(norm):
+            expected = row * (GRID.steps / max(norm, GRID.clip))
+            assert np.abs(code - expected).max() <= 1 + 2.0**-18 * np.abs(expected).max()
+        else:
+            assert square == 0
 
 
 def test_the_terms_of_a_whole_batch_would_break_that_bound(tmp_path):
