@@ -8,6 +8,7 @@ from click.core import ParameterSource
 
 from cli.data import make_read_options, read_options
 from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
+from cli.networks import RecordPromise
 from cli.output import Output, output_options
 from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
 
@@ -84,6 +85,7 @@ def train(
     ledgers: Path | None,
     budget: float | None,
     method: str,
+    network: str,
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
@@ -101,8 +103,9 @@ def train(
 
     With --method kahm-record-private all clients make one public head together, of masked sums
     that hide every record; it lies in the run folder under every client's name. With the other
-    methods they train one linear model together, in rounds of sums; `securefl predict` classifies
-    with it. Noise is then --client-epsilon's.
+    methods they train one model together, in rounds of sums; `securefl predict` classifies with
+    it. Noise is then --client-epsilon's, or for networks (--model) and private-ridge that of
+    --epsilon, --delta and --unit record.
     """
     if runtime == "flower":
         _refuse_options_of_an_app()
@@ -110,10 +113,11 @@ def train(
 
         run_app(output, source, out, superlink)
         return
-    _refuse_options_of_others(method)
+    _refuse_options_of_others(method, network)
     reading = make_read_options(label_column, ignore_column, features)
-    hidden = method in RECORD_LEVEL
-    record = _record_promise(method, epsilon, delta, unit, norm) if hidden else None
+    record = None
+    if method in RECORD_LEVEL or (network != "linear" and epsilon is not None):
+        record = _record_promise(method, epsilon, delta, unit, norm, ledgers, budget)
     if method not in ("kahm", RELEASED):
         train_rounds(
             output,
@@ -124,6 +128,7 @@ def train(
             seed=seed,
             reading=reading,
             method=method,
+            network=network,
             record=record,
             **settings,
         )
@@ -178,7 +183,7 @@ def _train_released(
     reading: Any,
     classes: tuple[str, ...] | None,
     facts: dict[str, Any],
-    record: tuple[float, float, float],
+    record: RecordPromise,
     seed: int,
     settings: dict[str, Any],
 ) -> None:
@@ -190,6 +195,7 @@ def _train_released(
             f"{RELEASED}: needs masked sums (--aggregate secure), the server must see sums alone"
         )
     given = click.get_current_context().get_parameter_source("code_range")
+    assert record.norm is not None
     train_released_heads(
         output,
         source,
@@ -197,7 +203,7 @@ def _train_released(
         reading,
         classes,
         facts,
-        record,
+        (record.epsilon, record.delta, record.norm),
         settings["ledger"] or source.with_name(source.name + ".ledger"),
         seed,
         fit_range=given is not ParameterSource.COMMANDLINE,
@@ -250,16 +256,22 @@ def _refuse_options_of_an_app() -> None:
 
 
 def _record_promise(
-    method: str, epsilon: float | None, delta: float | None, unit: str | None, norm: float | None
-) -> tuple[float, float, float]:
-    if epsilon is None or delta is None or unit != "record" or norm is None:
-        raise click.UsageError(
-            f"--method {method} needs all of --epsilon, --delta, --unit record and --norm"
-        )
-    return epsilon, delta, norm
+    method: str,
+    epsilon: float | None,
+    delta: float | None,
+    unit: str | None,
+    norm: float | None,
+    ledgers: Path | None,
+    budget: float | None,
+) -> RecordPromise:
+    missing = method in RECORD_LEVEL and norm is None
+    if epsilon is None or delta is None or unit != "record" or missing:
+        more = ", --unit record and --norm" if method in RECORD_LEVEL else " and --unit record"
+        raise click.UsageError(f"--method {method} needs all of --epsilon, --delta{more}")
+    return RecordPromise(epsilon, delta, norm, ledgers, budget)
 
 
-def _refuse_options_of_others(method: str) -> None:
+def _refuse_options_of_others(method: str, network: str) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     context = click.get_current_context()
     wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
@@ -268,6 +280,8 @@ def _refuse_options_of_others(method: str) -> None:
         wrong = (wrong | TRAINERS_ONLY) - of_a_head - {"aggregate", "ledger"}
     if method in RECORD_LEVEL:
         wrong -= {"epsilon", "delta", "unit", "norm"}
+    elif method != "kahm" and network != "linear":
+        wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if given and parameter.name in wrong:

@@ -1,17 +1,28 @@
 """Iterative trainers of `securefl train --method`, and `securefl predict`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.data import make_read_options, read_options
+from cli.networks import (
+    ARCHITECTURES,
+    NETWORK_OPTIONS,
+    NETWORKS_ONLY,
+    RecordPromise,
+    network_recipe,
+    refuse_given,
+    train_network,
+)
 from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
     from secure_fl.federated_training import RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
+    from secure_fl.networks.training import NetworkRecipe
     from secure_fl.recipe import Recipe
 
 # Repeated here because importing the trainers takes a second; a test compares.
@@ -29,6 +40,7 @@ METHODS = (
     "fednewton",
     "fednewton-head",
     "private-ridge",
+    "fedavgr",
 )
 SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
 
@@ -39,9 +51,10 @@ _OPTIONS = (
         default="kahm",
         show_default=True,
         help="kahm: one pass, heads stay with their clients. kahm-record-private: one public head"
-        " from masked sums that hide every record. Others: one linear model for all; private-ridge"
+        " from masked sums that hide every record. Others: one model for all; private-ridge"
         " hides every record too (both: --epsilon, --delta, --unit record, --norm).",
     ),
+    *NETWORK_OPTIONS,
     click.option("--rounds", default=10, show_default=True, help="method: of training."),
     click.option(
         "--aggregate",
@@ -84,7 +97,12 @@ _OPTIONS = (
     ),
     click.option("--client-epsilon", type=float, help="method: noise that hides a whole client."),
     click.option("--client-delta", default=1e-5, show_default=True, help="Of --client-epsilon."),
-    click.option("--clip", type=float, help="--client-epsilon: L2 norm of an update; needed."),
+    click.option(
+        "--clip",
+        type=float,
+        help="--client-epsilon: L2 norm of an update; needed. Networks with --unit record: of one"
+        " record's gradient; default 1.",
+    ),
     click.option(
         "--ledger",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -99,6 +117,7 @@ TRAINERS_ONLY = frozenset(
         *("learning_rate", "local_epochs", "local_batch", "local_momentum", "server_rate"),
         *("proximal", "solver", "damping", "memory", "safeguard", "test", "checkpoint"),
         *("client_epsilon", "client_delta", "clip", "ledger"),
+        *("network", *NETWORKS_ONLY),
     }
 )
 """Parameters of the options above that the kahm method does not have."""
@@ -128,27 +147,37 @@ def train_rounds(
     client_delta: float,
     clip: float | None,
     ledger: Path | None,
-    record: tuple[float, float, float] | None = None,
+    network: str,
+    hidden: str,
+    image: tuple[int, int, int] | None,
+    trace: float,
+    feature_penalty: float,
+    mmd: float,
+    record: RecordPromise | None = None,
     **settings: Any,
 ) -> None:
     """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT.
 
-    `record` is epsilon, delta and norm of private-ridge.
+    `record` is what private-ridge and networks promise of a record.
     """
     import shutil
 
     from secure_fl._files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.federated_training import train_linear_model
-    from secure_fl.linear_model import FILE
-    from secure_fl.recipe import Recipe
-    from secure_fl.training_privacy import client_privacy, record_privacy
+    from secure_fl.trained_model import FILE
+    from secure_fl.training_privacy import client_privacy
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
-        raise InputError("--client-epsilon: private-ridge has noise of its own; leave it out")
-    recipe = Recipe(method, seed=seed, secure=aggregate == "secure", **settings)
+        raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
+    recipe: Recipe | NetworkRecipe
+    settings |= {"seed": seed, "secure": aggregate == "secure"}
+    if network == "linear":
+        recipe = _linear_recipe(method, settings)
+    else:
+        settings |= {"image": image, "trace": trace, "feature_penalty": feature_penalty, "mmd": mmd}
+        recipe = network_recipe(method, network, hidden, settings)
     known = ClassList(tuple(classes.split(","))) if classes else None
     with output.progress() as progress:
         clients = read_clients(
@@ -159,28 +188,58 @@ def train_rounds(
         )
     probe = None if test is None else _test_records(test, reading, clients[0])
     books = ledger or source.with_name(source.name + ".ledger")
-    privacy: ClientPrivacy | RecordPrivacy | None = None
-    if record is not None:
-        privacy = record_privacy(recipe, *record, books)
-    elif client_epsilon is not None:
-        privacy = client_privacy(recipe, client_epsilon, client_delta, clip, books)
+    noise = None
+    if client_epsilon is not None:
+        noise = client_privacy(recipe, client_epsilon, client_delta, clip, books)
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
-        trained = train_linear_model(
-            clients,
-            recipe,
-            scale=scale,
-            test=probe,
-            privacy=privacy,
-            checkpoint=checkpoint,
-            metrics=lines,
-            progress=output.note,
-        )
+        options: dict[str, Any] = {
+            "scale": scale,
+            "test": probe,
+            "checkpoint": checkpoint,
+            "metrics": lines,
+            "progress": output.note,
+        }
+        if network == "linear":
+            trained = _train_linear(clients, recipe, record, noise, books, options)
+        else:
+            own = (record and record.ledgers) or source.with_name(source.name + ".ledgers")
+            trained = train_network(clients, recipe, record, noise, own, clip, options)
         if checkpoint is not None:
             shutil.copyfile(lines, metrics)
         size = trained.model.save(aside / FILE)
     _show(output, out, recipe, trained, size)
+
+
+def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
+    from secure_fl.recipe import Recipe
+
+    if method == "fedavgr":
+        raise click.UsageError(
+            f"--method fedavgr trains networks; name one with --model {'|'.join(ARCHITECTURES)}"
+        )
+    refuse_given(NETWORKS_ONLY, "--model linear")
+    return Recipe(method, **settings)
+
+
+def _train_linear(
+    clients: Sequence["Dataset"],
+    recipe: Any,
+    record: RecordPromise | None,
+    noise: "ClientPrivacy | None",
+    books: Path,
+    options: dict[str, Any],
+) -> "Trained":
+    from secure_fl.federated_training import train_linear_model
+    from secure_fl.training_privacy import record_privacy
+
+    privacy: ClientPrivacy | RecordPrivacy | None = noise
+    if record is not None:
+        if record.norm is None:
+            raise click.UsageError("--method private-ridge needs --norm")
+        privacy = record_privacy(recipe, record.epsilon, record.delta, record.norm, books)
+    return train_linear_model(clients, recipe, privacy=privacy, **options)
 
 
 def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
@@ -196,7 +255,7 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
     return records
 
 
-def _show(output: Output, out: Path, recipe: "Recipe", trained: "Trained", size: int) -> None:
+def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int) -> None:
     up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
     data = {
         "run": str(out),
@@ -229,10 +288,11 @@ def _show(output: Output, out: Path, recipe: "Recipe", trained: "Trained", size:
 @output_options
 def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
     """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder."""
-    from secure_fl.linear_model import LinearModel
     from secure_fl.queries import parse_rows, read_queries
+    from secure_fl.trained_model import load_model
 
-    linear = LinearModel.load(model)
-    features, labels = read_queries(queries, linear, make_read_options(**reading), parse_rows(rows))
-    found = linear.predict(features)
-    show_classes(output, [linear.classes[code] for code in found], labels)
+    trained = load_model(model)
+    reader = make_read_options(**reading)
+    features, labels = read_queries(queries, trained, reader, parse_rows(rows))
+    found = trained.predict(features)
+    show_classes(output, [trained.classes[code] for code in found], labels)

@@ -217,28 +217,29 @@ class Ledger:
 
 
 def check_budget(
-    path: Path, budget: Budget | None, events: tuple[Event, ...], event: Event
+    path: Path, budget: Budget | None, events: tuple[Event, ...], *planned: Event
 ) -> None:
-    """Refuses an event that the books at `path` could not take.
+    """Refuses events that the books at `path` could not take together.
 
     Args:
         path: of the ledger, for the message.
         budget: of the ledger; None allows everything.
         events: booked so far.
-        event: the next.
+        planned: the next.
 
     Raises:
         BudgetError: the events would cost more than the budget.
-        InputError: the event's unit is not the budget's.
+        InputError: an event's unit is not the budget's.
     """
     if budget is None:
         return
-    if event.adjacency != budget.adjacency:
-        raise InputError(
-            f"{path}: the budget is per {budget.adjacency.unit}, the event per"
-            f" {event.adjacency.unit}; units do not add up, keep a ledger for each"
-        )
-    total = _total([*events, event], budget.delta)
+    for event in planned:
+        if event.adjacency != budget.adjacency:
+            raise InputError(
+                f"{path}: the budget is per {budget.adjacency.unit}, the event per"
+                f" {event.adjacency.unit}; units do not add up, keep a ledger for each"
+            )
+    total = _total([*events, *planned], budget.delta)
     if total.epsilon > budget.epsilon * (1 + 1e-9):
         spent = _total(events, budget.delta)
         raise BudgetError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,6 +46,9 @@ from secure_fl.trainers import (
     private_ridge,
 )
 
+if TYPE_CHECKING:
+    from secure_fl.networks.artifact import TrainedNetwork
+
 States = Iterator[Any]
 
 
@@ -84,7 +87,7 @@ class Trained:
         privacy: one line with epsilon, delta and unit; None without noise.
     """
 
-    model: LinearModel
+    model: "LinearModel | TrainedNetwork"
     rounds: int
     figures: Mapping[str, float]
     traffic: Mapping[str, tuple[int, int]]

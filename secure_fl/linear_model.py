@@ -15,10 +15,7 @@ from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-
-KIND = "linear model"
-FILE = "model"
-"""Name of the model in a run folder."""
+from secure_fl.trained_model import FILE, LINEAR
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +58,11 @@ class LinearModel:
         if not (np.isfinite(self.weights).all() and math.isfinite(self.scale)):
             raise ValueError("a weight or the scale is not finite")
 
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return "linear model"
+
     def predict(self, X: Features) -> NDArray[np.int64]:
         """Class codes, shape (n,): the largest score, the lowest class on a tie.
 
@@ -82,7 +84,7 @@ class LinearModel:
             "scale": self.scale,
             "origin": self.origin,
         }
-        return write_envelope(path, KIND, header, save_tensors(tensors))
+        return write_envelope(path, LINEAR, header, save_tensors(tensors))
 
     @classmethod
     def load(cls, path: Path) -> "LinearModel":
@@ -96,7 +98,7 @@ class LinearModel:
             FormatError: its parts do not belong together.
         """
         file = path / FILE if path.is_dir() else path
-        envelope = read_envelope(file, KIND)
+        envelope = read_envelope(file, LINEAR)
         header = envelope.header
         try:
             tensors = load_tensors(envelope.payload)

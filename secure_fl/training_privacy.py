@@ -1,6 +1,7 @@
 """Noise and books of an iterative training run, from the numbers that its parties agree on."""
 
 from pathlib import Path
+from typing import Protocol
 
 from dp import Budget, Ledger, Record
 from secure_fl.errors import InputError
@@ -10,8 +11,20 @@ from secure_fl.federation.privacy import UNIT
 from secure_fl.recipe import Recipe
 
 
+class Planned(Protocol):
+    """What noise for a whole client needs to know of a recipe."""
+
+    @property
+    def method(self) -> str:
+        """Name of the trainer."""
+
+    @property
+    def sums(self) -> int | None:
+        """Sums that a run asks for; None where that is not known beforehand."""
+
+
 def client_privacy(
-    recipe: Recipe, epsilon: float, delta: float, clip: float | None, books: Path
+    recipe: Planned, epsilon: float, delta: float, clip: float | None, books: Path
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the recipe together need.
 

@@ -37,7 +37,7 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 AT_ONCE = 16
 """Records whose gradients are held at a time; on a CPU they should fit its cache."""
 SHORTER = 1 - 2.0**-20
-"""Of the clip: room for the rounding errors of single precision."""
+"""Of the clip: room for rounding errors of norms and products."""
 REPLACEMENTS: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
     ((nn.modules.batchnorm._BatchNorm,), "torch.nn.GroupNorm"),
     ((nn.LSTM,), "opacus.layers.DPLSTM"),
@@ -247,23 +247,27 @@ def _refuse_mixed_records(network: Network, inputs: int) -> None:
 def placed(rows: Tensor, grid: Grid) -> Tensor:
     """Rows of L2 norm at most `grid.steps`, of whole numbers: clipped one by one, rounded to zero.
 
-    Rows that are not finite become zero. Single precision is enough: a product is at most
-    (1 + 2^-24)^2 too long, a norm of 2^24 entries at most 2^-28 too short, and both are far inside
-    what SHORTER takes away; whole numbers up to 2^24 are exact.
+    Rows that are not finite become zero. Squares of single-precision numbers do not overflow in
+    double precision; the rounding errors of a norm of 2^24 entries are within 2^-29 of it, far
+    inside what SHORTER takes away.
 
     Args:
-        rows: float32, shape (n, entries); overwritten.
-        grid: of at most 2^24 steps.
+        rows: float32, shape (n, entries).
+        grid: of clip and steps.
+
+    Returns:
+        float64, shape (n, entries).
     """
-    norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    factor = SHORTER * grid.steps / torch.clamp(norms, min=grid.clip)
-    rows.mul_(torch.where(norms.isfinite(), factor, 0.0).float()).trunc_()
-    return rows.masked_fill_(~norms.isfinite(), 0.0)
+    exact = rows.double()
+    norms = exact.square().sum(dim=1, keepdim=True).sqrt_()
+    finite = norms.isfinite()
+    exact.mul_(SHORTER * grid.steps / norms.clamp_(min=grid.clip)).trunc_()
+    return exact if bool(finite.all()) else exact.masked_fill_(~finite, 0.0)
 
 
 def _placed_sum(rows: Tensor, grid: Grid) -> Codes:
     # Sums of whole numbers below 2^53 are exact in double precision.
-    total: Codes = placed(rows, grid).sum(dim=0, dtype=torch.float64).cpu().numpy().astype(np.int64)
+    total: Codes = placed(rows, grid).sum(dim=0).cpu().numpy().astype(np.int64)
     return total
 
 

@@ -86,8 +86,12 @@ class Model(ABC):
         seed = 0 if rng is None else int(rng.integers(2**62))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            features, width = self._parts()
-            return Network(features, nn.Linear(width, self.classes))
+            return self.module()
+
+    def module(self) -> Network:
+        """The module with weights from the process's own torch generator."""
+        features, width = self._parts()
+        return Network(features, nn.Linear(width, self.classes))
 
     def initial(self, rng: np.random.Generator) -> Array:
         """Initial parameters as a flat float32 vector."""

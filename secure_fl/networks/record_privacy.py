@@ -196,9 +196,8 @@ class Books:
         """
         left = self._privacy.rounds - self._rounds_booked("steps")
         planned = [Event("planned", UNIT, gaussian=each) for each in plan.of(left)]
-        if planned:
-            events = (*self._ledger.events, *planned[:-1])
-            check_budget(self._ledger.path, self._ledger.budget, events, planned[-1])
+        ledger = self._ledger
+        check_budget(ledger.path, ledger.budget, ledger.events, *planned)
 
     def _rounds_booked(self, kind: str) -> int:
         return sum(what.split()[2] == kind for what in self._booked)

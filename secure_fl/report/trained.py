@@ -1,9 +1,9 @@
-"""The page of an iterative trainer's run: one linear model for all, and the log of its rounds."""
+"""The page of an iterative trainer's run: one model for all, and the log of its rounds."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -13,12 +13,16 @@ import dp
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
-from secure_fl.linear_model import FILE, LinearModel
+from secure_fl.linear_model import LinearModel
 from secure_fl.queries import read_queries
 from secure_fl.report import html
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
 from secure_fl.report.rounds import Round, read_rounds
+from secure_fl.trained_model import FILE, load_model
+
+if TYPE_CHECKING:
+    from secure_fl.networks.artifact import TrainedNetwork
 
 METRICS = "metrics.jsonl"
 COLUMNS = ("party", "records", "one client's update", "sum of updates", "model")
@@ -33,16 +37,17 @@ class TrainedFacts:
         model: what was trained.
         size: bytes of its file.
         rounds: of the trainer.
-        totals: of the federation's ledger, by unit; empty without a ledger.
+        totals: by keeper of a ledger (the federation, or each client), then by unit; empty without
+            a ledger.
         counts: test records by true class and answer, shape (C, C), or None.
         made: when.
     """
 
     run: str
-    model: LinearModel
+    model: "LinearModel | TrainedNetwork"
     size: int
     rounds: tuple[Round, ...]
-    totals: tuple[LedgerTotal, ...]
+    totals: tuple[tuple[str, LedgerTotal], ...]
     counts: NDArray[np.int64] | None
     made: datetime
 
@@ -59,7 +64,8 @@ def gather_trained(
 
     Args:
         run: the run folder.
-        ledger: the federation's ledger, a file.
+        ledger: the federation's ledger, a file; with record-level privacy of a network the folder
+            of the clients' ledgers.
         test: labelled records that no client trained on.
         reading: how `test` is read.
 
@@ -67,22 +73,37 @@ def gather_trained(
         InputError: a file is missing, damaged, or does not belong to the model.
         dp.LedgerError: the ledger was edited.
     """
-    model = LinearModel.load(run)
-    if ledger is not None and not ledger.is_file():
-        raise InputError(f"{ledger}: a trainer keeps one ledger, a file; name it")
+    model = load_model(run)
     metrics = run / METRICS
     return TrainedFacts(
         run=run.resolve().name,
         model=model,
         size=(run / FILE).stat().st_size,
         rounds=read_rounds(metrics) if metrics.exists() else (),
-        totals=() if ledger is None else ledger_totals(dp.Ledger.open(ledger)),
+        totals=() if ledger is None else _totals(ledger, own=_own_books(model.origin)),
         counts=None if test is None else _counts(model, test, reading),
         made=datetime.now(UTC),
     )
 
 
-def _counts(model: LinearModel, test: Path, reading: ReadOptions) -> NDArray[np.int64]:
+def _totals(ledger: Path, *, own: bool) -> tuple[tuple[str, LedgerTotal], ...]:
+    if own:
+        files = sorted(ledger.glob("*.jsonl")) if ledger.is_dir() else []
+        if not files:
+            raise InputError(f"{ledger}: every client keeps a ledger of its own; name their folder")
+        return tuple((f.stem, each) for f in files for each in ledger_totals(dp.Ledger.open(f)))
+    if not ledger.is_file():
+        raise InputError(f"{ledger}: a trainer keeps one ledger, a file; name it")
+    return tuple(("the federation", each) for each in ledger_totals(dp.Ledger.open(ledger)))
+
+
+def _own_books(origin: dict[str, Any]) -> bool:
+    return origin.get("record_level") is True
+
+
+def _counts(
+    model: "LinearModel | TrainedNetwork", test: Path, reading: ReadOptions
+) -> NDArray[np.int64]:
     features, labels = read_queries(test, model, reading, slice(None))
     if labels is None:
         raise InputError(f"{test}: holds no labels; give a file with labels, or leave --test out")
@@ -134,7 +155,7 @@ def _secure(facts: TrainedFacts) -> bool:
 def _short(facts: TrainedFacts) -> str:
     m = facts.model
     start = (
-        f"{m.origin.get('method', 'a trainer')}: one linear model for"
+        f"{m.origin.get('method', 'a trainer')}: one {m.kind} for"
         f" {m.origin.get('clients', 'unknown')} clients, {len(m.classes)} classes."
     )
     if _promise(facts):
@@ -155,13 +176,13 @@ def _protected(facts: TrainedFacts) -> list[str]:
     if not facts.totals:
         none = "No ledger was given (--ledgers FILE), so the model's own words are not checked."
         return [said, html.paragraph(none)]
-    table = ledger_table([("the federation", total) for total in facts.totals])
+    table = ledger_table(facts.totals)
     return [said, *table, *_difference(facts)]
 
 
 def _difference(facts: TrainedFacts) -> list[str]:
     """A warning where the ledger does not say what the model says."""
-    said = [f"epsilon {t.epsilon:.4g} at delta {t.delta:g} per {t.unit}" for t in facts.totals]
+    said = [f"epsilon {t.epsilon:.4g} at delta {t.delta:g} per {t.unit}" for _, t in facts.totals]
     if not _promise(facts) or any(_promise(facts).startswith(each) for each in said):
         return []
     text = (
@@ -173,7 +194,10 @@ def _difference(facts: TrainedFacts) -> list[str]:
 
 def _parties(facts: TrainedFacts) -> list[str]:
     private = bool(_promise(facts))
-    if _secure(facts):
+    if _own_books(facts.model.origin):
+        noisy = "yes, noisy: each client adds its own noise"
+        update, total = "no: masked" if _secure(facts) else noisy, "yes, of noisy updates"
+    elif _secure(facts):
         update, total = "no: masked", "the noisy sum" if private else "yes"
     else:
         clipped = "yes, clipped: it is trusted and adds the noise"
@@ -218,14 +242,17 @@ def _rounds(facts: TrainedFacts) -> list[str]:
 
 def _recipe(facts: TrainedFacts) -> list[str]:
     shown = [(name.replace("_", " "), str(value)) for name, value in _settings(facts.model.origin)]
-    features = facts.model.random
+    model = facts.model
+    learned: list[tuple[str, html.Cell]] = [("parameters", model.weights.size)]
+    if isinstance(model, LinearModel):
+        learned.append(("random features", 0 if model.random is None else model.random.count))
     return [
         html.facts(
             [
                 *shown,
                 ("classes", ", ".join(facts.model.classes[:20])),
                 ("features", facts.model.n_features),
-                ("random features", 0 if features is None else features.count),
+                *learned,
                 ("bytes of the model", facts.size),
             ]
         )

@@ -67,7 +67,8 @@ def _train_model(
         random_features,
         trainer_states,
     )
-    from secure_fl.linear_model import FILE, LinearModel
+    from secure_fl.linear_model import LinearModel
+    from secure_fl.trained_model import FILE
 
     privacy = _privacy(plan, recipe)
     promise = privacy if isinstance(privacy, RecordPrivacy) else None

@@ -138,7 +138,7 @@ def test_no_row_on_the_grid_is_longer_than_the_clip(seed, exponent, width, sprea
     rows = rng.normal(size=(3, width)) * 2.0 ** (rng.uniform(-spread, 0, (3, width)) + exponent)
     with np.errstate(over="ignore"):
         single = rows.astype(np.float32)
-    codes = placed(torch.from_numpy(single.copy()), GRID).double().numpy()
+    codes = placed(torch.from_numpy(single), GRID).numpy()
     assert np.array_equal(codes, np.rint(codes))
     for row, code in zip(single, codes, strict=True):
         square = sum(int(c) ** 2 for c in code)

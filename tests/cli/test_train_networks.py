@@ -1,0 +1,128 @@
+"""`securefl train --model`: networks, records hidden by DP-SGD, each client's own books."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cli.main import securefl as group
+from cli.networks import ARCHITECTURES, NETWORK_METHODS
+from dp import Ledger
+from fhe.envelope import read_envelope, write_envelope
+from secure_fl.errors import FormatError, InputError
+from secure_fl.trained_model import NETWORK, load_model
+from tests.cli.test_commands import securefl
+from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
+
+PRIVATE = ("--epsilon", 8, "--delta", 1e-4, "--unit", "record")
+LOCAL = ("--rounds", 4, "--local-batch", 80, "--learning-rate", 2, "--local-momentum", 0)
+
+
+def test_the_command_knows_the_librarys_networks():
+    from typing import get_args
+
+    from secure_fl.networks import training
+
+    assert get_args(training.Method) == NETWORK_METHODS
+    assert get_args(training.Architecture) == ARCHITECTURES
+
+
+def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
+    test = work / "digits" / "test.npz"
+    options = ("--method", "fedavgr", "--model", "mlp", "--hidden", "32,16", "--local-epochs", 5)
+    found = trained(work, tmp_path / "run", *options, "--test", test)
+    assert found["figures"]["accuracy"] > 0.8
+    out, _ = securefl("predict", tmp_path / "run", test, "--json")
+    assert json.loads(out)["accuracy"] == pytest.approx(found["figures"]["accuracy"])
+
+
+def test_a_recipe_gives_the_network_that_fits_the_records():
+    from secure_fl.networks import ConvNet, FourierModel
+    from secure_fl.networks.training import NetworkRecipe, specification
+
+    recipe = NetworkRecipe("fedavg", "cnn")
+    assert specification(recipe, 10, 784) == ConvNet(10, (1, 28, 28))
+    assert specification(replace(recipe, network="fourier"), 3, 5) == FourierModel(3, 5, 100, 1.0)
+    shaped = replace(recipe, image=(3, 16, 12))
+    assert specification(shaped, 2, 576) == ConvNet(2, (3, 16, 12))
+    for wrong, features in ((recipe, 64), (recipe, 50), (shaped, 784)):
+        with pytest.raises(InputError, match=r"10 x 10|give --image"):
+            specification(wrong, 10, features)
+
+
+def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: F811
+    ledgers = tmp_path / "books"
+    options = ("--method", "fedavg", "--model", "fourier", "--kernel-deviation", 0.3, *LOCAL)
+    options = (*options, *PRIVATE, "--ledgers", ledgers, "--aggregate", "secure")
+    test = work / "digits" / "test.npz"
+    found = trained(work, tmp_path / "run", *options, "--budget", 8, "--test", test)
+    assert found["figures"]["accuracy"] > 0.5
+    assert "per record (one record's contribution" in found["privacy"]
+    files = sorted(ledgers.glob("*.jsonl"))
+    assert len(files) == 4
+    for file in files:
+        spent = Ledger.open(file).get_epsilon(1e-4).epsilon
+        assert 7.5 < spent <= 8.0
+    before = [file.read_bytes() for file in files]
+    more = ("train", work / "clients", "--out", tmp_path / "more", *options, "--seed", 1)
+    _, err = securefl(*more, check=1)
+    assert "the budget is 8 (7.9" in err
+    assert [file.read_bytes() for file in files] == before
+    page = tmp_path / "page.html"
+    securefl("report", tmp_path / "run", "--ledgers", ledgers, "--out", page, "--test", test)
+    text = page.read_text()
+    assert "network (FourierModel)" in text
+    assert text.count("one record&#x27;s contribution") >= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--method", "krr", "--model", "mlp"), "--model mlp is for"),
+        (("--method", "fedavgr"), "--model mlp|cnn|fourier"),
+        (("--method", "fedavg", "--hidden", "3"), "--hidden has no meaning"),
+        (("--method", "fedavg", "--model", "mlp", "--ridge", 1), "--ridge has no meaning"),
+        (("--method", "fedavg", "--model", "mlp", "--hidden", "a"), "whole numbers"),
+        (("--method", "fedavg", "--model", "mlp", "--hidden", "0"), "at least 1 unit"),
+        (("--method", "fedavg", "--model", "mlp", "--epsilon", 1), "needs all of"),
+        (("--method", "fedavg", "--model", "mlp", "--norm", 1), "--norm has no meaning"),
+        (("--method", "fedavg", *PRIVATE), "--epsilon has no meaning"),
+        (("--model", "mlp"), "--model has no meaning"),
+        (
+            ("--method", "fedavg", "--model", "mlp", *PRIVATE, "--client-epsilon", 1),
+            "leave out one",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(work, tmp_path, options, part):  # noqa: F811
+    command = ["train", work / "clients", "--out", tmp_path / "no", *options]
+    found = CliRunner().invoke(group, list(map(str, command)))
+    assert found.exit_code != 0
+    assert part in found.output or part in str(found.exception)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_damaged_network_is_refused(work, tmp_path):  # noqa: F811
+    trained(work, tmp_path / "run", "--method", "fedavg", "--model", "mlp", "--rounds", 1)
+    file = tmp_path / "run" / "model"
+    good = read_envelope(file, NETWORK)
+    assert np.isfinite(load_model(file).weights).all()
+    for change in (
+        {"model": {**good.header["model"], "hidden": [10**9]}},
+        {"model": {**good.header["model"], "hidden": ["a"]}},
+        {"model": {**good.header["model"], "kind": "os.system"}},
+        {"classes": good.header["classes"][1:]},
+        {"scale": float("1e400")},
+        {"features": ["a"]},
+    ):
+        header = {**good.header, **change}
+        if change.get("scale") is not None:
+            header["scale"] = "inf"
+        write_envelope(file, NETWORK, header, good.payload)
+        with pytest.raises(FormatError, match="do not belong together"):
+            load_model(file)
+    write_envelope(file, NETWORK, good.header, good.payload[:-8])
+    with pytest.raises(FormatError, match="do not belong together"):
+        load_model(file)
