@@ -84,12 +84,12 @@ class Plan:
     features: Gaussian | None
 
     def of(self, rounds: int) -> list[Gaussian]:
-        """The events of so many rounds."""
-        return [
-            Gaussian(each.noise_multiplier, each.sample_rate, each.steps * rounds)
-            for each in (self.features, self.steps)
-            if each is not None and rounds
-        ]
+        """The events of so many rounds, at least 1."""
+        return [_times(each, rounds) for each in (self.features, self.steps) if each is not None]
+
+
+def _times(event: Gaussian, rounds: int) -> Gaussian:
+    return Gaussian(event.noise_multiplier, event.sample_rate, event.steps * rounds)
 
 
 def make_plan(records: int, training: "LocalTraining", *, features: bool) -> Plan:
@@ -194,8 +194,12 @@ class Books:
             BudgetError: they do not; nothing was spent.
             InputError: the budget is in another unit.
         """
-        left = self._privacy.rounds - self._rounds_booked("steps")
-        planned = [Event("planned", UNIT, gaussian=each) for each in plan.of(left)]
+        planned = []
+        for kind, event in (("features", plan.features), ("steps", plan.steps)):
+            # A run that was killed in between has booked one and not yet the other.
+            left = self._privacy.rounds - self._rounds_booked(kind)
+            if event is not None and left > 0:
+                planned.append(Event("planned", UNIT, gaussian=_times(event, left)))
         ledger = self._ledger
         check_budget(ledger.path, ledger.budget, ledger.events, *planned)
 

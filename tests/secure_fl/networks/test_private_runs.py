@@ -38,7 +38,7 @@ from secure_fl.networks import (
     make_plan,
     privacy_spent,
 )
-from secure_fl.networks.record_privacy import UNIT
+from secure_fl.networks.record_privacy import UNIT, Books
 from tests.secure_fl.networks import killed_network
 from tests.secure_fl.networks.test_averaging import last, pooled
 
@@ -143,6 +143,22 @@ def test_the_same_run_again_costs_nothing_and_another_seed_is_another_run(tmp_pa
     changed = [Client(c.name, c.features + 1e-9, c.targets, ledger=c.ledger) for c in clients]
     with pytest.raises(StepError, match="BudgetError"):
         train_by("fedavg", Federation(changed))
+
+
+def test_a_run_killed_between_two_events_of_a_round_still_fits_a_budget_without_slack(tmp_path):
+    """What is booked must not be planned again, for either kind of event."""
+    client = killed_network.make_clients(tmp_path, private=True)[0]
+    client.begin(3, 0, 0)
+    model, training = FourierModel(3, 5, 12), killed_network.PRIVATE
+    plan = make_plan(len(client), training, features=True)
+    for kind, event in (("features", plan.features), ("steps", plan.steps)):
+        books = Books(client, model, training)
+        books.book(kind, event, books.request(kind))
+        Books(client, model, training).check(plan)
+    for number in (1, 2):
+        client.begin(3, number, 0)
+        books.book("steps", plan.steps, books.request("steps"))
+        Books(client, model, training).check(plan)
 
 
 def test_what_cannot_be_promised_is_refused(tmp_path, clients):
