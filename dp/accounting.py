@@ -50,14 +50,19 @@ class Gaussian:
         steps: times the noise is drawn, at least 1.
         discrete: discrete Gaussian noise, whose bound is the concentrated (RDP) one only; noise of
             `dp.rounded_gaussian` is not, it costs what continuous noise costs.
+        whole_orders: its bound is proven at whole Renyi orders alone, as Skellam noise's is; only
+            with `discrete`.
     """
 
     noise_multiplier: float
     sample_rate: float = 1.0
     steps: int = 1
     discrete: bool = False
+    whole_orders: bool = False
 
     def __attrs_post_init__(self) -> None:
+        if self.whole_orders and not self.discrete:
+            raise InputError("whole orders: found with continuous noise, expected discrete noise")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier > 0):
             raise InputError(
                 f"noise multiplier: found {self.noise_multiplier!r}, expected a number above 0"
@@ -148,10 +153,10 @@ def _exact(values: Array, weights: Array, slack: float, upper: float) -> float:
 
 def _merged(events: Sequence[Gaussian]) -> tuple[Gaussian, ...]:
     """Equal events as one of more steps, in a fixed order: composition does not depend on it."""
-    steps: Counter[tuple[float, float, bool]] = Counter()
+    steps: Counter[tuple[float, float, bool, bool]] = Counter()
     for e in events:
-        steps[e.noise_multiplier, e.sample_rate, e.discrete] += e.steps
-    return tuple(Gaussian(s, q, n, d) for (s, q, d), n in sorted(steps.items()))
+        steps[e.noise_multiplier, e.sample_rate, e.discrete, e.whole_orders] += e.steps
+    return tuple(Gaussian(s, q, n, d, w) for (s, q, d, w), n in sorted(steps.items()))
 
 
 def rdp_epsilon(events: Sequence[Gaussian], delta: float) -> float:
@@ -169,7 +174,7 @@ def _rdp(events: tuple[Gaussian, ...], delta: float) -> float:
     from opacus.accountants.analysis import rdp
 
     orders: list[float] = [*range(2, 64), *(2**k for k in range(6, 14))]
-    if not any(e.discrete and e.sample_rate < 1 for e in events):
+    if not any(e.whole_orders or (e.discrete and e.sample_rate < 1) for e in events):
         orders = sorted({*orders, *(1 + x / 10 for x in range(1, 100))})
     total: Any = 0.0
     for e in events:

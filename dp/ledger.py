@@ -324,6 +324,8 @@ def _event_to_json(event: Event) -> dict[str, Any]:
             "sample_rate": gaussian.sample_rate,
             "steps": gaussian.steps,
             "discrete": gaussian.discrete,
+            # Absent where false, so that books without it keep their digests.
+            **({"whole_orders": True} if gaussian.whole_orders else {}),
         },
         "count": event.count,
     }

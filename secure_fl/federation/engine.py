@@ -346,11 +346,14 @@ class Engine:
     def _fixed(self) -> dict[str, Any]:
         """What a resumed run must have in common with the killed one."""
         if not self._setting:
+            privacy = self._options.privacy
             self._setting = {
                 "seed": self._options.seed,
                 "clients": list(self._places),
                 "records": checkpoints.records_digest(self._clients),
                 "stages": list(self.pipeline),
+                # A repeated sum under other noise would be a second release of it.
+                "privacy": None if privacy is None else privacy.of_a_sum,
             }
         return self._setting
 

@@ -1,34 +1,29 @@
 """Client-level differential privacy of every sum.
 
 Each update is clipped as a whole to an L2 norm, put on an integer grid towards zero (so that no
-norm grows), and blurred with discrete Gaussian noise before or after the sum:
+norm grows), and blurred with integer noise before or after the sum:
 
 - under secure aggregation every client adds its part before masking, so that the server never sees
   a less private sum. Parts are sized for the fewest clients that may be left, less those that might
   pool what they know with the server;
 - under plain aggregation the server, which is trusted there, adds the whole noise to the sum.
 
-A sum of discrete Gaussians is not a discrete Gaussian. Kairouz, Liu, Steinke (2021), "The
-distributed discrete Gaussian mechanism for federated learning with secure aggregation",
-proposition 14: n parts of scale sigma are, at every Renyi order a, worse by at most what
-`distributed_multiplier` adds.
+What a sum of parts is worth is said in `secure_fl.federation.noises`.
 """
 
 import math
 import os
 from collections.abc import Callable, Sequence
-from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from dp import BudgetError, Composition, Event, Gaussian, Ledger, Membership, compose
+from dp import BudgetError, Composition, Event, Ledger, Membership, compose
 from dp.exact import RandomSource
-from dp.samplers import DiscreteGaussian
 from secure_fl.federation.errors import PrivacyError
+from secure_fl.federation.noises import NOISES, NoiseName
 from secure_fl.federation.secagg.encoding import FixedPoint
 from secure_fl.federation.secagg.keys import derive, digest
 
@@ -53,6 +48,8 @@ class ClientPrivacy:
         ledger: the books; its budget, if it has one, must be per `Membership("contribution")`.
         delta: at which epsilon is reported; the budget's where the ledger has one.
         colluding: surviving clients that may tell the server their own noise, at least 0.
+        noise: "gaussian" (discrete), or "skellam": its parts add up to Skellam noise exactly, on a
+            grid of at most 2^16 steps for the noise.
     """
 
     clip: float
@@ -61,8 +58,11 @@ class ClientPrivacy:
     ledger: Ledger
     delta: float = 1e-5
     colluding: int = 0
+    noise: NoiseName = "gaussian"
 
     def __attrs_post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise PrivacyError(f"noise: found {self.noise!r}, expected one of {', '.join(NOISES)}")
         for name in ("clip", "noise_multiplier"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
@@ -74,21 +74,27 @@ class ClientPrivacy:
         if not 0 < self.delta < 1:
             raise PrivacyError(f"delta: found {self.delta}, expected it in (0, 1)")
 
+    @property
+    def of_a_sum(self) -> list[Any]:
+        """What decides the noise of a sum."""
+        return [float(self.clip), float(self.noise_multiplier), self.colluding, self.noise]
 
-def calibrate(epsilon: float, delta: float, sums: int) -> float:
+
+def calibrate(epsilon: float, delta: float, sums: int, noise: NoiseName = "gaussian") -> float:
     """The least noise multiplier, to a relative 1e-4, with which so many sums keep a budget.
 
     Args:
         epsilon: above 0, per client's contribution.
         delta: in (0, 1).
         sums: at least 1.
+        noise: as `ClientPrivacy`'s.
 
     Raises:
         PrivacyError: no multiplier up to 1e6 is enough.
     """
 
     def spent(multiplier: float) -> float:
-        return compose([], [Gaussian(multiplier, steps=sums, discrete=True)], delta).epsilon
+        return compose([], [NOISES[noise].event(multiplier, sums)], delta).epsilon
 
     low, high = 0.0, 1.0
     while spent(high) > epsilon:
@@ -99,37 +105,6 @@ def calibrate(epsilon: float, delta: float, sums: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if spent(middle) > epsilon else (low, middle)
     return high
-
-
-def distributed_multiplier(
-    sensitivity: float, sigma: float, fewest: int, most: int, dimension: int
-) -> float:
-    """Noise multiplier of one Gaussian that is no more private than the sum of the parts.
-
-    With l = sensitivity / (sqrt(fewest) sigma) and
-    tau = 10 sum over k = 1..most-1 of exp(-2 pi^2 sigma^2 k / (k + 1)), the divergence at order a
-    is at most a/2 times the smaller of (l + tau sqrt(d))^2 and l^2 + 2 tau d (proposition 14; its
-    first bound, a l^2 / 2 + tau d, loosened for a >= 1).
-
-    Args:
-        sensitivity: L2 norm of a contribution in grid steps.
-        sigma: of one client's part in grid steps, at least 0.5.
-        fewest: parts that are surely in the sum, at least 1; decides l.
-        most: parts that may be in it; decides tau.
-        dimension: entries of the vector.
-
-    Raises:
-        PrivacyError: sigma below 0.5, where the proposition does not hold.
-    """
-    if sigma < 0.5:
-        raise PrivacyError(
-            f"noise: {sigma:.3g} grid steps per client, at least 0.5 are needed; take 64 bits"
-        )
-    k = np.arange(1, most)
-    tau = 10 * float(np.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)).sum())
-    ratio = sensitivity / (math.sqrt(fewest) * sigma)
-    loss = min(ratio + tau * math.sqrt(dimension), math.sqrt(ratio**2 + 2 * tau * dimension))
-    return 1 / loss
 
 
 @frozen
@@ -145,7 +120,14 @@ class Grid:
     steps: int
 
     @classmethod
-    def fitting(cls, clip: float, clients: int, bits: int, noise: Callable[[int], float]) -> "Grid":
+    def fitting(
+        cls,
+        clip: float,
+        clients: int,
+        bits: int,
+        noise: Callable[[int], float],
+        most: float = 2.0**GRID_BITS,
+    ) -> "Grid":
         """The finest grid of which `clients` updates and their noise stay in half the modulus.
 
         Args:
@@ -153,16 +135,18 @@ class Grid:
             clients: that may be in a sum.
             bits: of the modulus.
             noise: grid steps of the clip to the standard deviation of all noise in the sum.
+            most: steps of the clip.
 
         Raises:
             PrivacyError: the modulus is too small for any grid.
         """
         for exponent in range(GRID_BITS, 3, -1):
             steps = 1 << exponent
-            if clients * steps + TAIL * noise(steps) < 2 ** (bits - 1):
+            if steps <= most and clients * steps + TAIL * noise(steps) < 2 ** (bits - 1):
                 return cls(clip, steps)
         raise PrivacyError(
-            f"bits: noise and updates of {clients} clients do not fit into {bits} bits; take 64"
+            f"bits: noise and updates of {clients} clients do not fit into {bits} bits; take 64, or"
+            " less noise"
         )
 
     def place(self, values: NDArray[np.float64]) -> tuple[Codes, bool]:
@@ -182,13 +166,6 @@ class Grid:
     def values(self, total: Codes) -> NDArray[np.float64]:
         """A sum of codes in the updates' units."""
         return total * (self.clip / self.steps)
-
-
-@lru_cache(maxsize=16)
-def part_noise(sigma: float) -> DiscreteGaussian:
-    """Noise of at least that scale, in grid steps."""
-    # Upwards: never less noise than was booked.
-    return DiscreteGaussian(Fraction(math.ceil(sigma * 2**20), 2**20))
 
 
 class NoiseSource:
@@ -211,10 +188,12 @@ class NoiseSource:
     def __init__(self, secret: bytes | None = None) -> None:
         self.secret = os.urandom(32) if secret is None else secret
 
-    def draw(self, sigma: float, codes: Codes, *context: bytes) -> Codes:
-        """Discrete Gaussian noise of that scale for these codes in that sum."""
-        parts = (b"noise", repr(sigma).encode(), digest(codes.tobytes()), *context)
-        return part_noise(sigma).draw(len(codes), keystream(self.secret, *parts))
+    def draw(
+        self, sigma: float, codes: Codes, *context: bytes, noise: NoiseName = "gaussian"
+    ) -> Codes:
+        """Noise of that scale for these codes in that sum."""
+        parts = (b"noise", noise.encode(), repr(sigma).encode(), digest(codes.tobytes()), *context)
+        return NOISES[noise].draw(sigma, len(codes), keystream(self.secret, *parts))
 
 
 def keystream(secret: bytes, *context: bytes) -> RandomSource:
@@ -283,7 +262,7 @@ class Accountant:
                 f"round {round_number}: {self._options.sums} private sums were planned and all are"
                 " spent; plan more (ClientPrivacy.sums)"
             )
-        noise = Gaussian(multiplier, discrete=True)
+        noise = NOISES[self._options.noise].event(multiplier)
         self._options.ledger.spend(Event(what, UNIT, gaussian=noise))
         self._booked.add(what)
 
@@ -308,7 +287,7 @@ class Accountant:
         left = self._options.sums - self.booked
         if self._fits or budget is None or left <= 0:
             return
-        plan = Gaussian(self._options.noise_multiplier, steps=left, discrete=True)
+        plan = NOISES[self._options.noise].event(self._options.noise_multiplier, left)
         events = self._options.ledger.events
         total = compose(
             [e.promise for e in events if e.gaussian is None and e.promise for _ in range(e.count)],
@@ -347,7 +326,14 @@ class PrivateEncoding:
         self._options = options
         self._bits = bits
         self._clients = clients
-        self.grid = Grid.fitting(options.clip, clients, bits, self._widest)
+        self._noise = NOISES[options.noise]
+        most = self._noise.largest / options.noise_multiplier
+        self.grid = Grid.fitting(options.clip, clients, bits, self._widest, most)
+
+    @property
+    def kind(self) -> NoiseName:
+        """Of the noise."""
+        return self._noise.name
 
     def _widest(self, steps: int) -> float:
         # All clients may survive a sum whose parts were sized for one honest survivor.
@@ -366,10 +352,14 @@ class PrivateEncoding:
         return self.central_sigma() / math.sqrt(self._honest(threshold))
 
     def part_multiplier(self, threshold: int, asked: int, dimension: int) -> float:
-        """What the sum of the parts is worth; see `distributed_multiplier`."""
+        """What the sum of the parts is worth; see `IntegerNoise.multiplier`."""
         sigma = self.part_sigma(threshold)
         honest = self._honest(threshold)
-        return distributed_multiplier(self.grid.steps, sigma, honest, asked, dimension)
+        return self._noise.multiplier(self.grid.steps, sigma, honest, asked, dimension)
+
+    def central_multiplier(self, dimension: int) -> float:
+        """What the server's noise is worth."""
+        return self._noise.multiplier(self.grid.steps, self.central_sigma(), 1, 1, dimension)
 
     def _honest(self, threshold: int) -> int:
         honest = threshold - self._options.colluding

@@ -153,7 +153,7 @@ class Private:
     def book(self, asked: Asked, dimension: int) -> None:
         """Books the sum, before any of its noise is drawn."""
         if self._central:
-            multiplier = self._private.central_sigma() / self._private.grid.steps
+            multiplier = self._private.central_multiplier(dimension)
         else:
             multiplier = self._private.part_multiplier(asked.threshold, len(asked.names), dimension)
         self._accountant.book(asked.round, asked.call, asked.step, asked.request, multiplier)
@@ -184,7 +184,8 @@ class Private:
     def _noise(self, asked: Asked, name: str, sigma: float, codes: Any) -> Any:
         request = asked.step, asked.request.hex()
         context = context_of(self._session, asked.round, asked.call, *request, name)
-        return self._sources[name].draw(sigma, codes, context)
+        kind = self._private.kind
+        return self._sources[name].draw(sigma, codes, context, noise=kind)
 
 
 def _described(encoding: FixedPoint, asked: Asked) -> dict[str, Any]:

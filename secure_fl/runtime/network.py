@@ -68,6 +68,10 @@ class NetworkFederation(Federation):
                 "secure aggregation over a network: give max_weight, a public bound on the records"
                 " of one client"
             )
+        if aggregation is not None and privacy is not None and privacy.noise != "gaussian":
+            raise FederationError(
+                f"noise {privacy.noise}: nodes draw and check discrete Gaussian noise alone"
+            )
         options = Options.checked(
             len(clients),
             seed=seed,

@@ -14,7 +14,8 @@ from attrs import frozen
 from dp import Event, Gaussian, Record
 from secure_fl.errors import InputError
 from secure_fl.federation import Federation, PrivacyError
-from secure_fl.federation.privacy import TAIL, distributed_multiplier, part_noise
+from secure_fl.federation.noises import distributed_multiplier, part_noise
+from secure_fl.federation.privacy import TAIL
 from secure_fl.federation.steps import NoisySum
 from secure_fl.objectives.base import Array, Features, scale_rows
 

@@ -28,8 +28,8 @@ from secure_fl.federation import (
 from secure_fl.federation.privacy import UNIT, NoiseSource
 from tests.secure_fl.federation.conftest import make_clients
 
-NOISE, SUMS = 2.0, 8
-"""The private plan: two sums in each of four rounds."""
+NOISE, EXACT = 2.0, 4
+"""Of the private runs; sums of the one whose budget has room for no more: two rounds."""
 
 
 @broadcastable
@@ -95,9 +95,10 @@ def kill_at(point: str, count: int) -> None:
             Path.replace = dying(Path.replace, after=False)  # type: ignore[method-assign]
 
 
-def _books_of_an_exact_plan(path: Path) -> Ledger:
-    """With room for the planned sums and not for one more."""
-    plan = compose([], [Gaussian(NOISE, steps=SUMS, discrete=True)], 1e-5)
+def _books(path: Path, exact: bool) -> Ledger:
+    if not exact:
+        return Ledger.create(path, "trial")
+    plan = compose([], [Gaussian(NOISE, steps=EXACT, discrete=True)], 1e-5)
     return Ledger.create(path, "trial", Budget(plan.epsilon * (1 + 1e-6), 1e-5, UNIT))
 
 
@@ -105,12 +106,12 @@ def main() -> None:
     folder, rounds, setting, workers = Path(sys.argv[1]), *sys.argv[2:5]
     kill_at(sys.argv[5], int(sys.argv[6]))
     options: dict[str, Any] = {"participation": FixedNumber(5)}
-    if setting == "private":
-        path = folder / "ledger.jsonl"
-        ledger = Ledger.open(path) if path.exists() else _books_of_an_exact_plan(path)
+    if setting in ("private", "exact"):
+        path, exact = folder / "ledger.jsonl", setting == "exact"
+        ledger = Ledger.open(path) if path.exists() else _books(path, exact)
         options = {
             "aggregation": SecureAggregation(),
-            "privacy": ClientPrivacy(1.0, NOISE, SUMS, ledger),
+            "privacy": ClientPrivacy(1.0, NOISE, EXACT if exact else 100, ledger),
             "drop_outs": RandomDropOuts(0.05),
             "threshold": 4,
         }

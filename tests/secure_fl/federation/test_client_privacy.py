@@ -22,12 +22,13 @@ from secure_fl.federation import (
     Stage,
     calibrate,
 )
+from secure_fl.federation.noises import distributed_multiplier
 from secure_fl.federation.privacy import (
     UNIT,
     Accountant,
     Grid,
     NoiseSource,
-    distributed_multiplier,
+    PrivateEncoding,
 )
 from tests.secure_fl.federation import steps
 from tests.secure_fl.federation.conftest import make_clients
@@ -49,6 +50,7 @@ def private(ledger: Ledger, n: int = 5, **options) -> Federation:
         options.pop("sums", 50),
         ledger,
         colluding=options.pop("colluding", 0),
+        noise=options.pop("noise", "gaussian"),
     )
     return Federation(make_clients(n), privacy=privacy, **options)
 
@@ -222,7 +224,7 @@ def test_every_sum_is_booked(ledger: Ledger, aggregation: SecureAggregation | No
 
 
 def test_a_sum_is_booked_before_its_noise_is_drawn(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(NoiseSource, "draw", stop)
@@ -249,6 +251,60 @@ def test_a_resumed_run_books_what_it_asks_anew_and_nothing_twice(ledger: Ledger)
     assert len(ledger.events) == 5
     Accountant(options, bytes(16)).book(0, 0, "m:step", b"one" * 11, 1.0)
     assert len(ledger.events) == 6
+
+
+# ----------------------------------------------------------------------------------------- skellam
+
+
+@BOTH
+def test_skellam_noise_has_the_size_that_was_asked_and_is_booked_at_whole_orders(
+    ledger: Ledger, aggregation: SecureAggregation | None
+):
+    options = {"noise": "skellam", "noise_multiplier": 5.0, "clip": 2.0, "sums": 40}
+    fed = private(ledger, 5, aggregation=aggregation, threshold=4, **options)
+    values = np.concatenate([fed.sum(steps.constant, np.zeros(50)) for _ in range(20)])
+    least = 5.0 * 2.0 * (math.sqrt(5 / 4) if aggregation else 1.0)
+    assert values.std() == pytest.approx(least, rel=0.1)
+    event = ledger.events[0].gaussian
+    assert event is not None
+    assert event.whole_orders
+    assert event.noise_multiplier == pytest.approx(5.0, rel=1e-6)
+    assert event.noise_multiplier <= 5.0
+    again = Ledger.open(ledger.path)
+    assert again.events == ledger.events
+    spent = fed.spent
+    assert spent is not None
+    # Fewer orders to choose from: never less than discrete Gaussian noise costs, and hardly more.
+    gaussian = compose([], [Gaussian(5.0, steps=20, discrete=True)], 1e-5).epsilon
+    assert gaussian <= spent.epsilon < 1.02 * gaussian
+
+
+def test_skellam_parts_of_small_steps_are_worth_what_the_formula_says(ledger: Ledger):
+    """On a coarse grid the bound's second term counts; against the formula by hand."""
+    encoding = PrivateEncoding(ClientPrivacy(1.0, 300.0, 1, ledger, noise="skellam"), 3)
+    steps_of_clip = encoding.grid.steps
+    assert 300 * steps_of_clip <= 2**16 < 600 * steps_of_clip
+    variance = 2 * encoding.part_sigma(2) ** 2
+    l1 = min(10 * steps_of_clip, steps_of_clip**2)
+    extra = min((2 * steps_of_clip**2 + 3 * l1) / (2 * variance**2), 1.5 * l1 / variance)
+    expected = 1 / math.sqrt(steps_of_clip**2 / variance + extra)
+    assert encoding.part_multiplier(2, 3, 100) == pytest.approx(expected, rel=1e-12)
+
+
+def test_skellam_budgets_are_kept_to_the_last_sum(tmp_path: Path):
+    ledger = Ledger.create(tmp_path / "l", "trial", Budget(2.0, 1e-5, UNIT))
+    noise = calibrate(2.0, 1e-5, 3, "skellam")
+    assert noise >= calibrate(2.0, 1e-5, 3)
+    fed = private(ledger, 5, sums=3, noise_multiplier=noise, noise="skellam")
+    for _ in range(3):
+        fed.sum(steps.drawn)
+    assert fed.spent is not None
+    assert 1.99 < fed.spent.epsilon <= 2.0
+
+
+def test_an_unknown_noise_is_refused(ledger: Ledger):
+    with pytest.raises(PrivacyError, match="gaussian, skellam"):
+        ClientPrivacy(1.0, 1.0, 1, ledger, noise="laplace")  # type: ignore[arg-type]
 
 
 def test_too_few_updates_spend_nothing(ledger: Ledger):

@@ -13,7 +13,7 @@ import pytest
 
 from dp import Ledger
 from fhe.errors import FormatError
-from secure_fl.federation import Federation, FederationError
+from secure_fl.federation import ClientPrivacy, Federation, FederationError
 from tests.secure_fl.federation import steps
 from tests.secure_fl.federation.conftest import make_clients
 from tests.secure_fl.federation.killed_run import State, trainer
@@ -91,7 +91,6 @@ def test_a_killed_run_goes_on_to_the_same_bits(plain: Path, tmp_path: Path, poin
 def test_a_private_run_killed_again_and_again_goes_on_to_the_same_bits_and_books(
     private: tuple[Path, Path], tmp_path: Path
 ):
-    """Its budget is planned to the last sum: what is booked must not count twice."""
     first, whole = private
     folder = tmp_path / "killed"
     shutil.copytree(first, folder)
@@ -112,9 +111,17 @@ def test_a_private_run_killed_again_and_again_goes_on_to_the_same_bits_and_books
     assert books.events == expected.events
     assert len(books.events) == 2 * 4
     assert books.get_epsilon(1e-5) == expected.get_epsilon(1e-5)
+    assert lines(folder) == lines(whole)
+
+
+def test_a_run_whose_budget_is_planned_to_the_last_sum_goes_on_after_a_kill(tmp_path: Path):
+    """What it booked before must not count twice."""
+    assert run(tmp_path, 2, "exact", point="sum", count=3) == -signal.SIGKILL
+    assert run(tmp_path, 2, "exact") == 0
+    books = Ledger.open(tmp_path / "ledger.jsonl")
+    assert len(books.events) == 4
     assert books.budget is not None
     assert books.get_epsilon(1e-5).epsilon > 0.9999 * books.budget.epsilon
-    assert lines(folder) == lines(whole)
 
 
 def test_a_run_killed_twice_and_resumed_with_workers(plain: Path, tmp_path: Path):
@@ -178,6 +185,18 @@ def test_another_setting_is_refused(tmp_path: Path, change: dict, what: str):
     assert what in one_line(caught.value)
 
 
+@pytest.mark.parametrize("change", [{"noise_multiplier": 3.0}, {"clip": 2.0}, {"noise": "skellam"}])
+def test_a_private_run_does_not_go_on_under_other_noise(tmp_path: Path, change: dict):
+    """A sum that was interrupted would be released twice, and booked once."""
+    ledger = Ledger.create(tmp_path / "l", "trial")
+    options = {"clip": 1.0, "noise_multiplier": 2.0, "sums": 9, "ledger": ledger}
+    fed = Federation(make_clients(), privacy=ClientPrivacy(**options))
+    list(fed.rounds(trainer(fed, 1, None), checkpoint=tmp_path / "c"))
+    other = Federation(make_clients(), privacy=ClientPrivacy(**{**options, **change}))
+    with pytest.raises(FederationError, match="other privacy"):
+        other.resume(tmp_path / "c")
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path):
     path = tmp_path / "c"
     fed = Federation(make_clients())
@@ -224,8 +243,6 @@ def test_every_round_is_a_line_with_every_clients_traffic(tmp_path: Path):
 
 
 def test_epsilon_is_told_at_the_end(tmp_path: Path):
-    from secure_fl.federation import ClientPrivacy
-
     ledger = Ledger.create(tmp_path / "l", "trial")
     told: list[str] = []
     fed = Federation(make_clients(), privacy=ClientPrivacy(1.0, 2.0, 4, ledger))

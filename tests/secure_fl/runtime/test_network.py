@@ -13,6 +13,7 @@ from secure_fl.federation import (
     Client,
     ClientPrivacy,
     Federation,
+    FederationError,
     PrivacyError,
     QuorumError,
     SecureAggregation,
@@ -162,6 +163,13 @@ def test_client_noise_is_drawn_at_the_nodes_booked_once_and_never_repeated(
     assert 0.7 < spread.std() / (noise * 10 * math.sqrt(4 / 3)) < 1.3
     with pytest.raises(PrivacyError, match="2 private sums were planned"):
         fed.sum(steps.constant, np.ones(50))
+
+
+def test_noise_that_nodes_cannot_check_is_refused(post: Post, tmp_path: Path) -> None:
+    books = Ledger.create(tmp_path / "books", "all")
+    privacy = ClientPrivacy(10.0, 1.0, 2, books, noise="skellam")
+    with pytest.raises(FederationError, match="skellam"):
+        over(post, aggregation=SECURE, privacy=privacy)
 
 
 @pytest.mark.parametrize(
