@@ -158,3 +158,24 @@ def test_data_are_sought_beside_the_repository(monkeypatch):
     monkeypatch.setattr(_data, "REPOSITORY", _data.REPOSITORY / "nowhere")
     with pytest.raises(DataMissingError, match=r"no data folder in .*shared/data"):
         shared_data()
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "test", "features", "classes"),
+    [
+        ("a1a", 1605, 30956, 123, 2),
+        ("svmguide1", 3089, 4000, 4, 2),
+        ("splice", 1000, 2175, 60, 2),
+        ("vehicle", 500, 346, 18, 4),
+        ("dna", 2000, 1186, 180, 3),
+    ],
+)
+def test_libsvm_sets_have_the_published_sizes(name, train, test, features, classes):
+    """Vehicle has 846 records in one file; all are used, 500 for training."""
+    need("libsvm", f"{name}.bz2")
+    data = _data.libsvm(name)
+    assert data.X_train.shape == (train, features)
+    assert data.X_test.shape == (test, features)
+    assert len(data.classes) == classes == len(np.unique(data.y_train))
+    if name == "svmguide1":
+        assert np.allclose(data.X_train.std(axis=0), 1, atol=1e-3)
