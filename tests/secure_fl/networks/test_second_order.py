@@ -21,6 +21,7 @@ from secure_fl.networks import (
     fedrco,
     interpolated,
     personal_accuracy,
+    seconds,
 )
 
 
@@ -151,6 +152,48 @@ def test_fedrco_learns(clients, personal):
     found = fed.gather(personal_accuracy, model, state.parameters, X, y)
     own = [float(each["personal_mix"]) for each in found]
     assert np.mean(own) > 0.8
+
+
+def test_accuracies_on_a_clients_mix_are_those_of_its_classes():
+    """Of a client with class 0 alone it is the share of class 0 that is found; else a mean."""
+    from secure_fl.federation import Client
+
+    rng = np.random.default_rng(0)
+    model = LinearModel(3, 4)
+    X, y = rng.normal(size=(90, 4)), np.repeat([0, 1, 2], [20, 30, 40])
+    shared, own = model.initial(rng), model.initial(rng)
+    one = Client("one", X[:5], np.zeros(5, dtype=int), state={"rco.model": own})
+    two = Client("two", X[:4], np.array([1, 1, 1, 2]))
+    found = Federation([one, two]).gather(personal_accuracy, model, shared, X, y)
+    by_class = {
+        name: [accuracy(model, parameters, X[y == c], y[y == c]) for c in range(3)]
+        for name, parameters in (("shared", shared), ("own", own))
+    }
+    assert np.isclose(found[0]["personal"], accuracy(model, own, X, y))
+    assert np.isclose(found[0]["personal_mix"], by_class["own"][0])
+    assert np.isclose(found[0]["global_mix"], by_class["shared"][0])
+    mixed = 0.75 * by_class["shared"][1] + 0.25 * by_class["shared"][2]
+    assert np.isclose(found[1]["personal_mix"], mixed)
+    assert np.isclose(found[1]["global_mix"], mixed)
+
+
+def test_seconds_in_inversions_grow_with_their_number_and_are_no_part_of_the_state(clients):
+    model = Perceptron(3, 5, (64, 64))
+    spent = {}
+    for interval in (1, 1000):
+        for client in clients:
+            client.state.clear()
+            client.cache.clear()
+        options = SecondOrder(
+            LocalTraining(0.01, steps=30, batch_size=16), Curvature(interval=interval)
+        )
+        fed, _ = run(clients, model, options, rounds=1)
+        times, counted = fed.sum(seconds), fed.sum(events)
+        assert counted["inversions"] == (120 if interval == 1 else 4)
+        assert 0 < times["inverting"] < times["training"]
+        spent[interval] = float(times["inverting"])
+        assert not any("second" in key for client in clients for key in client.state)
+    assert spent[1] > 3 * spent[1000]
 
 
 def test_clients_that_explode_reset_and_the_global_model_stays_finite(clients, caplog):
