@@ -1,7 +1,7 @@
 """One self-contained page of saved results, each table beside the figures that the papers print."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,7 @@ def _environment(result: Result) -> str:
 def _drawings(result: Result) -> list[str]:
     """What people would rather look at, drawn from the saved tables alone."""
     makers = {
+        "fedrco_tables": _accuracy_by_second,
         "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
         "partitions": _clients_of_partitions,
@@ -208,6 +209,33 @@ def _accuracy_against_epsilon(result: Result) -> list[str]:
 def _columns_of(benchmark: str, number: str, wanted: Sequence[int]) -> list[tuple[str, list[Any]]]:
     table = next(each for each in tables_of(benchmark) if each.number == number)
     return [(table.columns[i], [row[i] for row in table.rows]) for i in wanted]
+
+
+def _accuracy_by_second(result: Result) -> list[str]:
+    table = result.table("accuracy by round and second")
+    if table is None:
+        return []
+    runs: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    for partition, clients, method, _, seconds, accuracy, _ in table.rows:
+        spent, shared = _number(seconds), _number(accuracy)
+        if spent is not None and shared is not None:
+            setting = runs.setdefault((str(partition), str(clients)), {})
+            setting.setdefault(str(method), []).append((spent, shared))
+
+    def panel(lines: dict[str, list[tuple[float, float]]]) -> Callable[[Any], None]:
+        def draw(axes: Any) -> None:
+            for method, points in lines.items():
+                axes.plot(*zip(*points, strict=True), label=method, linewidth=1, marker=".")
+            axes.set_xlabel("seconds of training")
+            axes.set_ylabel("accuracy of the global model, %")
+            axes.legend(fontsize=7)
+
+        return draw
+
+    return [
+        figures.shown(panel(lines), f"fedrco{i}", f"{partition}, {clients} clients ({MEASURED}).")
+        for i, ((partition, clients), lines) in enumerate(runs.items())
+    ]
 
 
 _BITS = re.compile(r"(\d+)-bit codes on (.+)")

@@ -227,3 +227,24 @@ def test_a_benchmark_without_its_data_fails_the_run(tmp_path, monkeypatch):
     assert done.returncode == 1
     assert "kahm_speed: failed with exit code 2" in done.stdout
     assert not (tmp_path / "kept").exists()
+
+
+def test_runs_of_fedrco_are_drawn_one_picture_a_setting(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    columns = ["partition", "clients", "method", "round", "seconds", "global", "personal"]
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in (
+            ("Dirichlet 0.1", 10, "FedAvg", 5, 1.0, 40.0, None),
+            ("Dirichlet 0.1", 10, "FedAvg", 10, 2.0, 60.0, None),
+            ("Dirichlet 0.1", 10, "FedRCO", 5, 3.0, 70.0, 50.0),
+            ("2 classes", 50, "FedRCO", 5, 3.0, 30.0, 20.0),
+        )
+    ]
+    tables = {"accuracy by round and second": {"columns": columns, "rows": rows}}
+    page = render(
+        {"fedrco_tables": load(save(tmp_path, content("fedrco_tables", results=tables)))}, {}
+    )
+    for words in ("Dirichlet 0.1, 10 clients (measured here)", "2 classes, 50 clients", "FedAvg"):
+        assert words in page
+    assert page.count("<svg") == 2
