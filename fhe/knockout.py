@@ -54,6 +54,14 @@ def levels(parameters: RuleParameters) -> int:
     return among_contributors
 
 
+def calls_of(parameters: RuleParameters, queries: int) -> int:
+    """Calls of compiled functions that a batch takes."""
+    numbers = parameters.contributors * parameters.numbers
+    minima = max(1, numbers - 1)
+    equalities = parameters.classes if parameters.rule == "paper" else 0
+    return parameters.blocks(queries) * (minima + equalities)
+
+
 def rule_outputs(
     parameters: RuleParameters, integers: Callable[[int], Sequence[V]], blocks: int, run: Run[V]
 ) -> list[V]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import fhe
+from fhe.knockout import calls_of
 from secure_fl.service.registry import Federation, load_federations
 from secure_fl.service.store import Batch, Store
 
@@ -78,8 +79,12 @@ def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: Te
             )
         )
 
-    def progress(phase: str, done: int, total: int) -> None:
-        if phase == "evaluating":
+    done, total = 0, calls_of(federation.public.parameters, batch.queries)
+
+    def progress(phase: str, _done: int, _total: int) -> None:
+        nonlocal done
+        if phase != "compiling":
+            done += 1
             _say(speak, done=done, total=total)
 
     return fhe.evaluate(

@@ -10,7 +10,7 @@ import fhe
 from fhe.circuits import compile_functions, compile_rule
 from fhe.digits import minimum
 from fhe.errors import LibraryError
-from fhe.knockout import levels, rule_outputs
+from fhe.knockout import calls_of, levels, rule_outputs
 from fhe.lwe_layout import check_wires, input_type, read_specs
 from fhe.operands import operands
 from fhe.simulation import simulate_outputs
@@ -148,6 +148,7 @@ def test_everybody_plays_and_q_minus_one_minima_are_taken(players):
     found, calls = in_python(parameters, codes)
     assert found == np.min(codes, axis=0).tolist()
     assert all(said == made for _, said, made in calls)
+    assert sum(made for _, _, made in calls) == calls_of(parameters, 2 * parameters.block)
     if players > 1:
         assert [name for name, _, _ in calls] == [f"level_{i}" for i in range(levels(parameters))]
         assert sum(made for _, _, made in calls) == 2 * (players - 1)
@@ -165,6 +166,7 @@ def test_the_papers_rule_takes_qc_minus_one_minima_and_c_equalities(players, cla
     )
     assert sum(made for name, _, made in calls if name != "equal") == 2 * (players * classes - 1)
     assert calls[-1] == ("equal", 2 * classes, 2 * classes)
+    assert sum(made for _, _, made in calls) == calls_of(parameters, 2 * parameters.block)
 
 
 def test_a_level_is_finished_before_the_next_begins(keys, public):
