@@ -94,7 +94,7 @@ def _seconds(metrics: Path) -> list[float]:
 @benchmark("what does a round cost over Flower, beside the same round in one process?")
 def main(run: Run) -> None:
     """Times rounds of FedNewton on three SuperNodes of this machine."""
-    rounds = 1 if run.quick else 5
+    rounds = 1 if run.quick else 3
     run.seeds(SEED)
     run.parameter(clients=CLIENTS, method="fednewton", rounds=rounds, superexec_poll_seconds=POLL)
     table = run.table(

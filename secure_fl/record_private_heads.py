@@ -6,6 +6,7 @@ as with a head of its own.
 
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import attrs
 import numpy as np
@@ -53,27 +54,45 @@ def train_record_private_heads(
     """
     if len(clients) < 2:
         raise InputError("kahm-record-private: 1 client, its sum would be its own; 2 are needed")
-    members = [Client(each.name, each.X.astype(float) * manifest.scale, each.y) for each in clients]
-    outputs = len(manifest.classes)
+    members = [
+        Client(each.name, released_inputs(each.X, manifest.scale), each.y) for each in clients
+    ]
     with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
-        (state,) = fed.rounds(
-            kahm_record_private(
-                fed,
-                features=manifest.n_features,
-                outputs=outputs,
-                norm=privacy.norm,
-                epsilon=privacy.epsilon,
-                delta=privacy.delta,
-                ledger=privacy.ledger,
-            )
+        return release_heads(fed, manifest, privacy, fit_range=fit_range, seed=seed)
+
+
+def released_inputs(X: Any, scale: float) -> Any:
+    """What a client's steps see of its features: scaled, without a constant."""
+    return X.astype(float) * scale
+
+
+def release_heads(
+    fed: Federation,
+    manifest: Manifest,
+    privacy: RecordPrivacy,
+    *,
+    fit_range: bool,
+    seed: int = 0,
+) -> tuple[list[Head], Manifest, Statement]:
+    """As `train_record_private_heads`, of any federation under secure aggregation."""
+    (state,) = fed.rounds(
+        kahm_record_private(
+            fed,
+            features=manifest.n_features,
+            outputs=len(manifest.classes),
+            norm=privacy.norm,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            ledger=privacy.ledger,
         )
-        threshold = fed.threshold
+    )
+    threshold = fed.threshold
     rng = np.random.default_rng([seed, 2])
     bank = discriminant_machines(state.weights, privacy.norm, rng)
     if fit_range:
         low, high = released_range(bank, state, rng, manifest.measure)  # type: ignore[arg-type]  # checked by the manifest
         manifest = attrs.evolve(manifest, low=low, high=high)
-    heads = [Head(client.name, bank) for client in clients]
+    heads = [Head(name, bank) for name in manifest.clients]
     return heads, manifest, _statement(state, privacy, manifest, threshold)
 
 

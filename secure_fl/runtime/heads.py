@@ -45,6 +45,8 @@ class HeadRecipe:
         batch_size, batching, measure, bits, low, high, rule, encoder: as `Manifest`'s.
         seed: of the batches when they are clusters.
         privacy: what every client promises; None for heads of the records themselves.
+        method: kahm-record-private makes one public head of masked sums of all clients, see
+            `secure_fl.record_private_heads`; `privacy` is then None.
     """
 
     batch_size: int = 100
@@ -57,7 +59,7 @@ class HeadRecipe:
     encoder: str = "none"
     seed: int = 0
     privacy: PrivacyPlan | None = None
-    method: Literal["kahm"] = "kahm"
+    method: Literal["kahm", "kahm-record-private"] = "kahm"
 
     def manifest(self, **facts: Any) -> Manifest:
         """The federation of these heads.
@@ -69,6 +71,7 @@ class HeadRecipe:
             InputError: a field is out of range.
         """
         unit = "none" if self.privacy is None else self.privacy.adjacency.kind
+        unit = "record" if self.method == "kahm-record-private" else unit
         kept = {field.name for field in attrs.fields(Manifest)} & set(attrs.asdict(self))
         return make_manifest(unit=unit, **{name: getattr(self, name) for name in kept}, **facts)
 
@@ -233,11 +236,7 @@ def train_remote_heads(
     facts = line.ask(dict.fromkeys(clients, question))
     left = _enough(tuple(facts), clients, threshold)
     n_features, names = _common(facts)
-    fingerprint = ""
-    if recipe.encoder != "none":
-        from secure_fl.encoders import SentenceEncoder
-
-        fingerprint = SentenceEncoder(recipe.encoder).fingerprint
+    fingerprint = encoder_fingerprint(recipe.encoder)
     while True:
         manifest = recipe.manifest(
             classes=classes,
@@ -254,6 +253,15 @@ def train_remote_heads(
         if _enough(kept, clients, threshold) == left:
             return manifest
         left = kept
+
+
+def encoder_fingerprint(encoder: str) -> str:
+    """Digest of the encoder's files; empty for "none"."""
+    if encoder == "none":
+        return ""
+    from secure_fl.encoders import SentenceEncoder
+
+    return SentenceEncoder(encoder).fingerprint
 
 
 def _enough(left: tuple[str, ...], clients: Sequence[str], threshold: int) -> tuple[str, ...]:

@@ -21,8 +21,16 @@ _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
 _LINEAR = {"checkpoint", "max-weight", "features", "client-epsilon", "client-delta", "clip"} | {
     "ledger"
 }
-_RECORD = {"epsilon", "delta", "norm"}
-_PROMISE = _RECORD | {"unit", "distance", "bounds", "grid", "mechanism", "smoothing"}
+_RECORD = {"epsilon", "delta", "norm", "ledger"}
+HEADS = ("kahm", "kahm-record-private")
+_PROMISE = {"epsilon", "delta", "norm"} | {
+    "unit",
+    "distance",
+    "bounds",
+    "grid",
+    "mechanism",
+    "smoothing",
+}
 _PATHS = ("out", "checkpoint", "ledger")
 _NUMBERS = ("scale", "wait", "time_out", "max_weight", "client_epsilon", "clip", "epsilon", "norm")
 
@@ -44,7 +52,7 @@ class Plan:
         max_weight: bound on the records of one client; needed where means are masked.
         features: columns of the client files; needed with random features.
         client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
-        epsilon, delta, norm: record-level noise of private-ridge.
+        epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
         ledger: the server's books of either noise.
     """
 
@@ -78,9 +86,9 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         InputError: a setting is unknown, absent or out of range.
     """
     given = {key.replace("-", "_"): value for key, value in config.items()}
-    heads = given.get("method") == "kahm"
-    known = _head_settings() if heads else {field.name for field in fields(Recipe)}
-    own = {name.replace("-", "_") for name in (_OWN if heads else _OWN | _LINEAR | _RECORD)}
+    method = given.get("method")
+    known = _head_settings(method) if method in HEADS else {each.name for each in fields(Recipe)}
+    own = {name.replace("-", "_") for name in _own_settings(method)}
     unknown = sorted(set(given) - known - own)
     if unknown:
         name = unknown[0].replace("_", "-")
@@ -95,8 +103,11 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         raise InputError("out: missing; name the folder that the server writes the model to")
     rest |= {name: Path(rest[name]) for name in _PATHS if name in rest}
     rest |= {name: float(rest[name]) for name in _NUMBERS if name in rest}
-    if heads:
-        return Plan(recipe=_head_recipe(recipe), **rest)
+    if method in HEADS:
+        plan = Plan(recipe=_head_recipe(recipe), **rest)
+        if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
+            raise InputError(f"{method}: needs epsilon, norm and ledger")
+        return plan
     return _checked(Plan(recipe=Recipe(**recipe), **rest))
 
 
@@ -123,9 +134,18 @@ def _checked(plan: Plan) -> Plan:
     return plan
 
 
-def _head_settings() -> set[str]:
-    promise = {name.replace("-", "_") for name in _PROMISE}
-    return {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"} | promise
+def _own_settings(method: str | None) -> set[str]:
+    if method == "kahm":
+        return _OWN
+    return _OWN | _RECORD if method in HEADS else _OWN | _LINEAR | _RECORD
+
+
+def _head_settings(method: str) -> set[str]:
+    found = {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"}
+    # Machines of synthetic records have no batches, and their release has the codes' range.
+    return (
+        found | _PROMISE if method == "kahm" else found - {"batch_size", "batching", "low", "high"}
+    )
 
 
 def _head_recipe(given: Mapping[str, Any]) -> HeadRecipe:

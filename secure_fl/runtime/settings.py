@@ -7,7 +7,6 @@ from typing import Any
 import dp
 from secure_fl.errors import InputError
 from secure_fl.federation import Client
-from secure_fl.recipe import Recipe
 from secure_fl.runtime.heads import HeadKeeper, HeadRecipe
 from secure_fl.runtime.node import Node
 from secure_fl.runtime.plan import Plan, read_plan
@@ -91,7 +90,7 @@ def _keeper(
     plan: Plan,
     ledger: dp.Ledger | None,
 ) -> HeadKeeper | None:
-    if not isinstance(plan.recipe, HeadRecipe):
+    if not isinstance(plan.recipe, HeadRecipe) or plan.recipe.method != "kahm":
         return None
     if "heads" not in own:
         raise InputError("--node-config heads: missing; name the folder that keeps this node's")
@@ -110,9 +109,13 @@ def _keeper(
 def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
     from secure_fl.federated_training import model_inputs, random_features
 
-    if not isinstance(plan.recipe, Recipe):
-        raise InputError("server: asks for a sum, the plan is of heads")
     found = _records(data, column, plan)
+    if isinstance(plan.recipe, HeadRecipe):
+        from secure_fl.record_private_heads import released_inputs
+
+        if plan.recipe.method == "kahm":
+            raise InputError("server: asks for a sum, the plan is of heads")
+        return Client(name, released_inputs(found.X, plan.scale), found.y)
     random = random_features(plan.recipe, found.n_features)
     return Client(name, model_inputs(found.X, plan.recipe, plan.scale, random), found.y)
 

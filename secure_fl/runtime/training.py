@@ -7,7 +7,7 @@ from typing import Any
 
 from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
 from secure_fl.recipe import Recipe
-from secure_fl.runtime.heads import HeadRecipe, train_remote_heads
+from secure_fl.runtime.heads import HeadRecipe, encoder_fingerprint, train_remote_heads
 from secure_fl.runtime.line import Exchange, Line
 from secure_fl.runtime.network import NetworkFederation
 from secure_fl.runtime.plan import UNWEIGHTED, Plan
@@ -28,7 +28,9 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
     from secure_fl._files import refuse_existing
 
     refuse_existing(plan.out)
-    if isinstance(plan.recipe, HeadRecipe):
+    if isinstance(plan.recipe, HeadRecipe) and plan.recipe.method != "kahm":
+        _release_heads(exchange, plan, plan.recipe, progress)
+    elif isinstance(plan.recipe, HeadRecipe):
         _train_heads(exchange, plan, plan.recipe, progress)
     else:
         _train_model(exchange, plan, plan.recipe, progress)
@@ -52,6 +54,39 @@ def _train_heads(
     with new_folder(plan.out) as aside:
         save_manifest(aside, manifest)
     progress(f"{plan.out}: kahm, heads of {', '.join(manifest.clients)} at their nodes")
+
+
+def _release_heads(
+    exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
+) -> None:
+    from secure_fl.record_private_heads import release_heads
+    from secure_fl.run import create_run
+    from secure_fl.training_privacy import record_promise
+
+    assert plan.epsilon is not None
+    assert plan.norm is not None
+    assert plan.ledger is not None
+    fed = NetworkFederation(
+        exchange,
+        plan.clients,
+        seed=recipe.seed,
+        threshold=plan.threshold,
+        aggregation=SecureAggregation(max_weight=1.0),
+        time_out=plan.time_out,
+    )
+    manifest = recipe.manifest(
+        classes=plan.classes,
+        clients=plan.clients,
+        n_features=fed.features(),
+        scale=plan.scale,
+        encoder_fingerprint=encoder_fingerprint(recipe.encoder),
+    )
+    privacy = record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
+    heads, manifest, statement = release_heads(
+        fed, manifest, privacy, fit_range=True, seed=recipe.seed
+    )
+    create_run(plan.out, heads, manifest, [(head.client, statement) for head in heads])
+    progress(f"{plan.out}: {recipe.method}, one public head; {privacy.text()}")
 
 
 def _train_model(

@@ -1,5 +1,6 @@
 """Heads trained at nodes: the heads of one process, kept where the records are."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ from secure_fl.federation import QuorumError, wire
 from secure_fl.head import head_path
 from secure_fl.manifest import Manifest, load_manifest
 from secure_fl.run import all_measures, create_run, load_run
+from secure_fl.runtime.identities import write_identity
 from secure_fl.runtime.line import ANSWER, REQUEST
 from secure_fl.runtime.plan import read_plan
 from secure_fl.runtime.settings import make_node
 from secure_fl.runtime.training import train
+from secure_fl.trainers.kahm_record_private import REFINEMENTS
 from secure_fl.training import train_heads
 from tests.secure_fl.trainers.federations import pool
 
@@ -64,11 +67,13 @@ class Machines:
         self.config = {
             "clients": ",".join(NAMES),
             "classes": "x,y,z",
-            "method": "kahm",
-            "batch-size": 5,
             "scale": 0.5,
             "out": str(self.folder / out),
-            **settings,
+            **(
+                settings
+                if "method" in settings
+                else {"method": "kahm", "batch-size": 5, **settings}
+            ),
         }
         train(self, read_plan(self.config), lambda line: None)
         return load_manifest(self.folder / out)
@@ -155,7 +160,7 @@ def test_a_server_that_asks_for_many_releases_meets_the_owners_budget(machines: 
         machines.own[name] = {"ledger": str(books), "epsilon": 5.0, "delta": 1e-3}
     machines.train("first", **PRIVATE)
     with pytest.raises(QuorumError):
-        machines.train("second", **PRIVATE, **{"batch-size": 7})
+        machines.train("second", **PRIVATE, method="kahm", **{"batch-size": 7})
     ledger = Ledger.open(machines.folder / "c0" / "books")
     assert ledger.budget == Budget(5.0, 1e-3, Element(1.0))
     assert len(ledger.events) == 1
@@ -173,6 +178,36 @@ def test_a_private_head_without_books_is_refused(machines: Machines) -> None:
     assert not (machines.folder / "c0" / "heads").exists() or not list(
         (machines.folder / "c0" / "heads").iterdir()
     )
+
+
+def test_a_public_head_of_masked_sums_is_booked_by_every_node_and_by_the_server(
+    machines: Machines,
+) -> None:
+    public = {name: write_identity(machines.folder / f"{name}.key") for name in NAMES}
+    (machines.folder / "members.json").write_text(json.dumps(public))
+    for name in NAMES:
+        machines.own[name] = {
+            "identity": str(machines.folder / f"{name}.key"),
+            "directory": str(machines.folder / "members.json"),
+            "ledger": str(machines.folder / name / "books"),
+        }
+    books = machines.folder / "server.books"
+    promise = {"epsilon": 50.0, "delta": 1e-3, "norm": 1.0, "ledger": str(books)}
+    plan = {"method": "kahm-record-private", "batch-size": 5, **promise}
+    with pytest.raises(InputError, match="batch-size: no setting"):
+        machines.train("run", **plan)
+    del plan["batch-size"]
+    with pytest.raises(InputError, match="needs epsilon, norm and ledger"):
+        machines.train("run", method="kahm-record-private")
+    manifest = machines.train("run", **plan)
+    assert manifest.unit == "record"
+    _, heads = load_run(machines.folder / "run")
+    assert [head.client for head in heads] == list(NAMES)
+    assert len({head.bank.records.tobytes() for head in heads}) == 1
+    for ledger in (Ledger.open(machines.folder / name / "books") for name in NAMES):
+        assert len(ledger.events) == 1 + REFINEMENTS
+        spent = [each.get_epsilon(1e-3).epsilon for each in (ledger, Ledger.open(books))]
+        assert spent[0] == pytest.approx(spent[1], rel=1e-3)
 
 
 @pytest.mark.parametrize(
