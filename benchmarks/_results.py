@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks._harness import Table
 from fhe.envelope import write_atomic
+from secure_fl._files import read_json_object
 from secure_fl.errors import InputError
 
 FORMAT_VERSION = 1
@@ -106,7 +107,7 @@ def load(path: Path) -> Result:
     Raises:
         InputError: not a saved result, or of another format.
     """
-    content = _read(path)
+    content = read_json_object(path, MAX_BYTES, "result")
     if content.get("format") != FORMAT_VERSION:
         raise InputError(
             f"{path}: format version {_short(content.get('format'))}, expected {FORMAT_VERSION};"
@@ -142,15 +143,3 @@ def _table(name: str, value: dict[str, Any]) -> Table:
     for row in value["rows"]:
         table.add(*(row[column] for column in table.columns))
     return table
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES} bytes, not a result")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
-    return content

@@ -1,12 +1,16 @@
-"""Folders that appear whole or not at all. For single files see `fhe.envelope.write_atomic`."""
+"""Folders that appear whole or not at all, and JSON files of others.
+
+For single files see `fhe.envelope.write_atomic`.
+"""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from secure_fl.errors import InputError
 
@@ -59,6 +63,30 @@ def private_file(path: Path) -> Iterator[BinaryIO]:
         yield file
         file.flush()
         os.fsync(file.fileno())
+
+
+def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
+    """The object in a JSON file that anybody may have written.
+
+    Args:
+        path: of the file.
+        max_bytes: that it may have.
+        what: the file is expected to be, for messages.
+
+    Raises:
+        InputError: missing, too large, not readable as JSON, or not an object.
+    """
+    try:
+        if path.stat().st_size > max_bytes:
+            raise InputError(f"{path}: larger than {max_bytes} bytes, not a {what}")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: not found; expected a {what}") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
+    return content
 
 
 def _aside(path: Path) -> Path:

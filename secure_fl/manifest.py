@@ -17,6 +17,7 @@ from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_le
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
+from secure_fl._files import read_json_object
 from secure_fl.errors import InputError
 
 FORMAT_VERSION = 1
@@ -201,7 +202,9 @@ def load_manifest(path: Path) -> Manifest:
             unknown or out of range, or edited after it was written (the fingerprint differs).
     """
     path = path if path.is_file() else path / FILE_NAME
-    content = _read(path)
+    content = read_json_object(
+        path, MAX_BYTES, "manifest, as `securefl train` writes it into a run folder"
+    )
     version = content.pop("format", None)
     if version != FORMAT_VERSION:
         raise InputError(
@@ -219,22 +222,6 @@ def load_manifest(path: Path) -> Manifest:
     if manifest.fingerprint != stored:
         raise InputError(f"{path}: edited after it was written (fingerprint); train again")
     return manifest
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES} bytes, not a manifest")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{path}: not found; a run folder made by `securefl train` holds one"
-        ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as JSON ({_first_line(error)})") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
-    return content
 
 
 def _first_line(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """What a run protects: the clients' statements, checked against their ledgers."""
 
-import json
 import math
 import reprlib
 from collections.abc import Callable
@@ -12,6 +11,7 @@ import attrs
 
 import dp
 from dp.statement import RecordLevel
+from secure_fl._files import read_json_object
 from secure_fl.errors import InputError
 from secure_fl.manifest import Manifest
 from secure_fl.private_training import STATEMENT_FILES
@@ -135,7 +135,7 @@ def load_statement(path: Path) -> dp.Statement:
     Raises:
         InputError: not JSON, too large, or with members missing, unknown or of another kind.
     """
-    content = _read(path)
+    content = read_json_object(path, MAX_BYTES, "privacy statement")
     content.pop("promise", None)
     fields = {field.name: field for field in attrs.fields(dp.Statement)}
     if set(content) != set(fields):
@@ -151,18 +151,6 @@ def load_statement(path: Path) -> dp.Statement:
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"{path}: not a privacy statement ({error}); train again") from error
     return found
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{path}: larger than {MAX_BYTES} bytes, not a privacy statement")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
-    return content
 
 
 def _read_as(kind: Any, value: Any) -> Any:
