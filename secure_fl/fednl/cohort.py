@@ -158,7 +158,7 @@ def learn_together(
     places, words = np.empty(0, np.int64), np.empty(0, np.int64)
     room, lengths = q * k, pool.records.supports
     if isinstance(compressor, SharedRandK):
-        places = compressor.places(size, 0, draw)
+        places = compressor.places(size, 0, draw).copy()
     elif isinstance(compressor, RandK):
         words = np.array([cohort.clients[c].word for c in chosen.tolist()], np.int64)
     elif isinstance(compressor, RankR):
@@ -168,8 +168,9 @@ def learn_together(
     slope, starts = np.empty((q, d + 2)), np.empty(q + 1, np.int64)
     indexed = kind in (kernels.RANDOM, kernels.TOP, kernels.WHOLE)
     index, sent = np.empty(room if indexed else 0, np.int64), np.empty(room)
+    # Copies, because read-only arrays would have the loop compiled anew.
     kernels.learn_all(
-        kind, chosen, pool.records, x, penalty, rate, k, places, words, pool.held, slope, index,
+        kind, chosen, pool.records, np.array(x), penalty, rate, k, places, words, pool.held, slope, index,
         sent, starts,
     )  # fmt: skip
     message: Any
