@@ -170,8 +170,8 @@ def learn_together(
     index, sent = np.empty(room if indexed else 0, np.int64), np.empty(room)
     # Copies, because read-only arrays would have the loop compiled anew.
     kernels.learn_all(
-        kind, chosen, pool.records, np.array(x), penalty, rate, k, places, words, pool.held, slope, index,
-        sent, starts,
+        kind, chosen, pool.records, np.array(x), penalty, rate, k, places, words, pool.held, slope,
+        index, sent, starts,
     )  # fmt: skip
     message: Any
     if indexed:

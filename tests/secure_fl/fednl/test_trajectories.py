@@ -78,7 +78,12 @@ def test_gradient_norms_are_those_of_the_authors_code_round_by_round(
 @pytest.mark.parametrize("penalty", [1e-3, 1e-4])
 @pytest.mark.parametrize(
     "name",
-    ["a1a", "phishing", "a9a", "w8a"],
+    [
+        "a1a",
+        "phishing",
+        pytest.param("a9a", marks=pytest.mark.slow),
+        pytest.param("w8a", marks=pytest.mark.slow),
+    ],
 )
 def test_rank_one_closes_the_gap_to_1e_12(name: str, penalty: float, option: int) -> None:
     """From where one Newton step with line search leads; bits count the initial Hessian."""
