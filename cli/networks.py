@@ -19,7 +19,12 @@ NETWORK_METHODS = ("fedavg", "fedavgm", "fedadam", "fedprox", "fedavgr")
 """Methods that train networks too; fedavgr trains nothing else."""
 ARCHITECTURES = ("mlp", "cnn", "fourier")
 NETWORKS_ONLY = frozenset({"hidden", "image", "trace", "feature_penalty", "mmd"})
-LINEAR_ONLY = frozenset({"ridge", "solver", "damping", "memory", "safeguard"})
+LINEAR_ONLY = frozenset(
+    {
+        *("ridge", "solver", "damping", "memory", "safeguard"),
+        *("compressor", "option", "gradient_share"),
+    }
+)
 
 NETWORK_OPTIONS = (
     click.option(

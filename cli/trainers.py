@@ -40,8 +40,14 @@ METHODS = (
     "fednewton",
     "fednewton-head",
     "private-ridge",
+    "fednl",
+    "fednl-ls",
+    "fednl-cr",
+    "fednl-pp",
+    "fednl-bc",
     "fedavgr",
 )
+COMPRESSORS = ("auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity")
 SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
 
 _OPTIONS = (
@@ -86,6 +92,19 @@ _OPTIONS = (
     ),
     click.option("--participants", type=click.IntRange(1), help="method: clients of a round."),
     click.option(
+        "--compressor",
+        type=click.Choice(COMPRESSORS),
+        default="auto",
+        show_default=True,
+        help="fednl*: of Hessians; auto: top-k, behind masks or noise shared-rand-k.",
+    ),
+    click.option(
+        "--option", type=click.IntRange(1, 2), default=2, show_default=True, help="fednl, fednl-bc."
+    ),
+    click.option(
+        "--gradient-share", default=1.0, show_default=True, help="fednl-bc: p of a round."
+    ),
+    click.option(
         "--test",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="method: measure the accuracy on this labelled file after every round.",
@@ -116,6 +135,7 @@ TRAINERS_ONLY = frozenset(
         *("rounds", "aggregate", "ridge", "random_features", "kernel_deviation", "participants"),
         *("learning_rate", "local_epochs", "local_batch", "local_momentum", "server_rate"),
         *("proximal", "solver", "damping", "memory", "safeguard", "test", "checkpoint"),
+        *("compressor", "option", "gradient_share"),
         *("client_epsilon", "client_delta", "clip", "ledger"),
         *("network", *NETWORKS_ONLY),
     }
@@ -190,7 +210,9 @@ def train_rounds(
     books = ledger or source.with_name(source.name + ".ledger")
     noise = None
     if client_epsilon is not None:
-        noise = client_privacy(recipe, client_epsilon, client_delta, clip, books)
+        noise = client_privacy(
+            recipe, len(clients[0].classes), client_epsilon, client_delta, clip, books
+        )
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")

@@ -18,9 +18,10 @@ from secure_fl.federation import (
     FixedNumber,
     SecureAggregation,
 )
+from secure_fl.fednl.from_recipe import fednl_states
 from secure_fl.linear_model import LinearModel, mapped
 from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
-from secure_fl.recipe import AT_ONCE, SQUARED, Recipe
+from secure_fl.recipe import AT_ONCE, FEDNL, SQUARED, Recipe
 from secure_fl.trainers import (
     LBFGS,
     Adam,
@@ -206,7 +207,7 @@ def random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
 
 
 def objective_of(recipe: Recipe, classes: int) -> Objective:
-    """What the recipe's method minimises."""
+    """What the recipe's method minimises; the FEDNL methods the logistic loss of every class."""
     kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
     return kind(recipe.ridge, classes)
 
@@ -214,7 +215,7 @@ def objective_of(recipe: Recipe, classes: int) -> Objective:
 def _federation(
     clients: Sequence[Client], recipe: Recipe, privacy: ClientPrivacy | None
 ) -> Federation:
-    count = recipe.participants
+    count = recipe.drawn
     return Federation(
         clients,
         seed=recipe.seed,
@@ -259,6 +260,8 @@ def trainer_states(
         return _record_private(fed, recipe, width, objective.classes, promise, start)
     if method in AT_ONCE:
         return _at_once(fed, objective, recipe, start)
+    if method in FEDNL:
+        return fednl_states(fed, recipe, width, objective.classes, start)
     if method in ("fedavg", "fedavgm", "fedadam", "fedprox"):
         return _first_order(fed, objective, recipe, start or AveragingState(objective.zeros(width)))
     if method == "fednewton":

@@ -8,7 +8,7 @@ from secure_fl.errors import InputError
 from secure_fl.federated_training import RecordPrivacy
 from secure_fl.federation import ClientPrivacy, calibrate
 from secure_fl.federation.privacy import UNIT
-from secure_fl.recipe import Recipe
+from secure_fl.recipe import FEDNL, Recipe
 
 
 class Planned(Protocol):
@@ -18,18 +18,18 @@ class Planned(Protocol):
     def method(self) -> str:
         """Name of the trainer."""
 
-    @property
-    def sums(self) -> int | None:
-        """Sums that a run asks for; None where that is not known beforehand."""
+    def sums(self, classes: int) -> int | None:
+        """Sums that a run asks for at most; None where that is not known beforehand."""
 
 
 def client_privacy(
-    recipe: Planned, epsilon: float, delta: float, clip: float | None, books: Path
+    recipe: Planned, classes: int, epsilon: float, delta: float, clip: float | None, books: Path
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the recipe together need.
 
     Args:
         recipe: what is to be run.
+        classes: C.
         epsilon: above 0, per client's contribution.
         delta: in (0, 1).
         clip: public L2 norm of a client's update.
@@ -41,14 +41,16 @@ def client_privacy(
     """
     if clip is None:
         raise InputError("client-epsilon: needs --clip, a public L2 norm of a client's update")
-    if recipe.sums is None:
+    sums = recipe.sums(classes)
+    if sums is None:
+        without = "take fednl" if recipe.method in FEDNL else "switch it off (--no-safeguard)"
         raise InputError(
             f"client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
-            " and each costs privacy; switch the safeguard off (--no-safeguard)"
+            f" and each costs privacy; {without}"
         )
-    noise = calibrate(epsilon, delta, recipe.sums)
+    noise = calibrate(epsilon, delta, sums)
     ledger = _opened(books, Budget(epsilon, delta, UNIT))
-    return ClientPrivacy(clip, noise, recipe.sums, ledger, delta)
+    return ClientPrivacy(clip, noise, sums, ledger, delta)
 
 
 def record_privacy(

@@ -91,6 +91,10 @@ class Client:
         self._key = (seed, round_number, call)
         self._rng = None
 
+    def begin_as(self, other: "Client") -> None:
+        """Sets the same as another client's, for a view of its records."""
+        self.begin(*other._key)
+
 
 def _digest(name: str) -> list[int]:
     whole = hashlib.sha256(name.encode()).digest()

@@ -13,7 +13,7 @@ import numpy as np
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.fednl.learning import mean_slope
-from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.states import Array, origin
 from secure_fl.fednl.triangles import unpack
 
@@ -47,7 +47,7 @@ def _eigen(client: Client, objective: LogisticRidge, x: Array) -> tuple[Array, A
     """Eigenvalues and eigenvectors of the client's Hessian at x."""
     from scipy.linalg import eigh
 
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     local.evaluate(x, objective.penalty)
     H = unpack(local.support.dense(local.hessian(objective.penalty)), local.d)
     found: Any = eigh(H, driver="evd", check_finite=False)

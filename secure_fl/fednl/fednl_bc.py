@@ -9,7 +9,7 @@ from secure_fl.federation import Client, Federation, Tree, broadcastable, client
 from secure_fl.fednl.compressors import Compressor, Identity
 from secure_fl.fednl.fednl import begin_state
 from secure_fl.fednl.learning import LOCAL, Learning, Server, improve, learning_for, mean_slope
-from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.server_steps import projected_step, shifted_step
 from secure_fl.fednl.states import Array
 from secure_fl.fednl.triangles import unpack
@@ -46,6 +46,7 @@ def learn_only(
     client: Client, objective: LogisticRidge, learning: Learning, z: Array, draw: int
 ) -> Tree:
     """Lines 10 to 12: l_i and S_i at z; moves H_i."""
+    client = seen_by(objective, client)
     local = local_problem(client, learning.compressor.entrywise)
     local.evaluate(z, objective.penalty)
     error, message = improve(client, local, objective, learning, draw)

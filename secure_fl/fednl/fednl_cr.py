@@ -8,7 +8,7 @@ from secure_fl.federation import Client, Federation, Tree, client_step
 from secure_fl.fednl.compressors import Compressor
 from secure_fl.fednl.fednl import begin_state, next_state, resume
 from secure_fl.fednl.learning import ZERO, Server, learning_for
-from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.server_steps import cubic_step
 from secure_fl.fednl.states import Array, NewtonState
 
@@ -17,17 +17,17 @@ THIRD_DERIVATIVE = 1 / (6 * np.sqrt(3))
 
 
 @client_step
-def cubed_lengths(client: Client) -> Tree:
+def cubed_lengths(client: Client, objective: LogisticRidge) -> Tree:
     """Mean of |a|^3 over the records, a bound of the Hessian's Lipschitz constant."""
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     rows = np.repeat(np.arange(local.m), np.diff(local.indptr))
     squared = np.bincount(rows, local.data**2, local.m)
     return float(np.mean(squared**1.5))
 
 
-def hessian_lipschitz(fed: Federation) -> float:
+def hessian_lipschitz(fed: Federation, objective: LogisticRidge) -> float:
     """L_* of f in the spectral norm: mean of |a|^3 / (6 sqrt 3), from one sum."""
-    return THIRD_DERIVATIVE * float(fed.sum(cubed_lengths)) / len(fed.survivors)
+    return THIRD_DERIVATIVE * float(fed.sum(cubed_lengths, objective)) / len(fed.survivors)
 
 
 def fednl_cr(
@@ -66,7 +66,7 @@ def fednl_cr(
     server = Server(fed, objective, learning_for(fed, d, compressor, rate, "frobenius"), d)
     state = start or begin_state(server, x0, initial)
     resume(server, state)
-    bound = hessian_lipschitz(fed) if lipschitz is None else lipschitz
+    bound = hessian_lipschitz(fed, objective) if lipschitz is None else lipschitz
     if start is None:
         yield state
     while state.round < rounds:

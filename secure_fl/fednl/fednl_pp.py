@@ -10,7 +10,7 @@ from secure_fl.federation import Client, Federation, SparseArray, Tree, broadcas
 from secure_fl.fednl import triangles
 from secure_fl.fednl.compressors import Compressor
 from secure_fl.fednl.learning import Learning, improve, learning_for
-from secure_fl.fednl.problem import LocalProblem, LogisticRidge, local_problem
+from secure_fl.fednl.problem import LocalProblem, LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.server_steps import shifted_step
 from secure_fl.fednl.states import Array, origin
 
@@ -40,6 +40,7 @@ class PartialState:
 @client_step
 def begin_partial(client: Client, objective: LogisticRidge, learning: Learning, x: Array) -> Tree:
     """Line 2 with H_i^0 the local Hessian, so that l_i^0 = 0."""
+    client = seen_by(objective, client)
     local = local_problem(client, learning.compressor.entrywise)
     local.evaluate(x, objective.penalty)
     client.state["hessian"] = local.hessian(objective.penalty)
@@ -48,8 +49,9 @@ def begin_partial(client: Client, objective: LogisticRidge, learning: Learning, 
 
 
 @client_step
-def everything(client: Client, learning: Learning) -> Tree:
+def everything(client: Client, objective: LogisticRidge, learning: Learning) -> Tree:
     """What the client contributes to H, l and g."""
+    client = seen_by(objective, client)
     return _everything(client, local_problem(client, learning.compressor.entrywise), learning)
 
 
@@ -58,6 +60,7 @@ def take_part(
     client: Client, objective: LogisticRidge, learning: Learning, x: Array, draw: int
 ) -> Tree:
     """Lines 8 to 13: the changes of H_i, l_i and g_i."""
+    client = seen_by(objective, client)
     local = local_problem(client, learning.compressor.entrywise)
     error, corrected = float(client.state["error"][0]), client.state["corrected"]
     local.evaluate(x, objective.penalty)
@@ -162,7 +165,7 @@ def fednl_pp(
             g = state.corrected + total["corrected"] / n
             state = PartialState(shifted_step(H, error, g), H, g, error, done, bits)
         else:
-            state = _state_of(fed, fed.sum(everything, learning), done, bits, d)
+            state = _state_of(fed, fed.sum(everything, objective, learning), done, bits, d)
         yield state
 
 

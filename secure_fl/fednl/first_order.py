@@ -12,7 +12,7 @@ from secure_fl.federation import Client, Federation, Tree, broadcastable, client
 from secure_fl.fednl.compressors import Compressor
 from secure_fl.fednl.fednl_ls import backtrack, check_search
 from secure_fl.fednl.learning import mean_slope, mean_value, packed, takes_sparse
-from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.quantisers import Dithering
 from secure_fl.fednl.states import Array, origin
 from secure_fl.fednl.triangles import unpack
@@ -59,17 +59,17 @@ class FirstOrderState:
 
 
 @client_step
-def gram(client: Client, sparse: bool) -> Tree:
+def gram(client: Client, objective: LogisticRidge, sparse: bool) -> Tree:
     """The mean outer product of the client's rows, packed."""
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     values = local.weighted_gram(np.full(local.m, 1.0 / local.m), 0.0)
     return packed(local, values, sparse)
 
 
 @client_step
-def local_smoothness(client: Client) -> Tree:
+def local_smoothness(client: Client, objective: LogisticRidge) -> Tree:
     """The largest eigenvalue of the client's mean outer product."""
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     values = local.weighted_gram(np.full(local.m, 1.0 / local.m), 0.0)
     H = unpack(local.support.dense(values), local.d)
     return float(np.linalg.eigvalsh(H)[-1])
@@ -84,8 +84,8 @@ def smoothness(fed: Federation, objective: LogisticRidge, *, d: int) -> Smoothne
     Raises:
         PrivacyError: sums are secure or private.
     """
-    constants = [float(each) for each in fed.gather(local_smoothness)]
-    total = fed.sum(gram, takes_sparse(fed)) / len(fed.survivors)
+    constants = [float(each) for each in fed.gather(local_smoothness, objective)]
+    total = fed.sum(gram, objective, takes_sparse(fed)) / len(fed.survivors)
     mean = float(np.linalg.eigvalsh(unpack(total, d))[-1])
     return Smoothness(mean / 4 + objective.penalty, max(constants) / 4 + objective.penalty)
 
@@ -154,6 +154,7 @@ def compressed_gradient(
     draw: int,
 ) -> Tree:
     """C(gradient - h_i) at each point; the last one moves the shift h_i by alpha C."""
+    client = seen_by(objective, client)
     local = local_problem(client)
     if draw == 0:
         client.state["shift"] = np.zeros(local.d)
@@ -257,7 +258,7 @@ def local_run(
     steps: int,
 ) -> Tree:
     """Local steps with the gradient shifted by the difference of the means at the anchor."""
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     _, mine = local.evaluate(anchor, objective.penalty)
     x = x.copy()
     for _ in range(steps):

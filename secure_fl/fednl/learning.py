@@ -6,6 +6,7 @@ the two would part for ever; so whenever the survivors of a round are not those 
 server holds, the server asks the survivors for their estimates anew.
 """
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,13 @@ from secure_fl.federation import (
 from secure_fl.fednl.cohort import learn_together
 from secure_fl.fednl.compressors import Compressor, learning_rate
 from secure_fl.fednl.low_rank import RankR
-from secure_fl.fednl.problem import LocalProblem, LogisticRidge, local_problem, scratch
+from secure_fl.fednl.problem import (
+    LocalProblem,
+    LogisticRidge,
+    local_problem,
+    scratch,
+    seen_by,
+)
 from secure_fl.fednl.sparsifiers import SharedRandK, TopK
 from secure_fl.fednl.triangles import packed_size
 
@@ -85,6 +92,7 @@ def learning_for(
 @client_step
 def begin(client: Client, objective: LogisticRidge, learning: Learning, x: Array, how: str) -> Tree:
     """Sets H_i^0 and returns it, as a packed triangle or sparse; 0 returns the number 0."""
+    client = seen_by(objective, client)
     local = local_problem(client, learning.compressor.entrywise)
     if how == ZERO:
         client.state["hessian"] = np.zeros(len(local.support.index))
@@ -95,8 +103,9 @@ def begin(client: Client, objective: LogisticRidge, learning: Learning, x: Array
 
 
 @client_step
-def estimate(client: Client, learning: Learning) -> Tree:
+def estimate(client: Client, objective: LogisticRidge, learning: Learning) -> Tree:
     """H_i as a packed triangle or sparse."""
+    client = seen_by(objective, client)
     local = local_problem(client, learning.compressor.entrywise)
     return packed(local, client.state["hessian"], learning.sparse)
 
@@ -113,8 +122,9 @@ def learn(
     client: Client, objective: LogisticRidge, learning: Learning, x: Array, draw: int
 ) -> Tree:
     """Lines 4 to 6: loss, l_i and gradient at x in one vector, and S_i; moves H_i by alpha S_i."""
+    client = seen_by(objective, client)
     alone = Cohort([client], client.cache)
-    found = learn_all(alone, np.zeros(1, np.int64), objective, learning, x, draw)
+    found = learn_seen(alone, np.zeros(1, np.int64), objective, learning, x, draw)
     if found is not None:
         return next(found.trees())
     local = local_problem(client, learning.compressor.entrywise)
@@ -135,6 +145,26 @@ def learn_all(
     draw: int,
 ) -> Stack | None:
     """`learn` for many clients at once, with compressors that have a compiled loop."""
+    code = objective.positive
+    if code is None:
+        return learn_seen(cohort, chosen, objective, learning, x, draw)
+    seen = [seen_by(objective, client) for client in cohort.clients]
+    key = f"fednl class {code}"
+    found = cohort.cache.get(key)
+    if found is None or any(map(operator.is_not, found.clients, seen)):
+        found = cohort.cache[key] = Cohort(seen)
+    return learn_seen(found, chosen, objective, learning, x, draw)
+
+
+def learn_seen(
+    cohort: Cohort,
+    chosen: NDArray[np.int64],
+    objective: LogisticRidge,
+    learning: Learning,
+    x: Array,
+    draw: int,
+) -> Stack | None:
+    """`learn_all` for clients that have the objective's targets."""
     spectral = learning.l_norm == "spectral"
     if spectral and not isinstance(learning.compressor, RankR):
         return None
@@ -235,7 +265,7 @@ class Server:
 
     def ask_again(self) -> Array:
         """The mean of the participants' estimates; costs a triangle."""
-        total = self.fed.sum(estimate, self.learning)
+        total = self.fed.sum(estimate, self.objective, self.learning)
         self.members = self.fed.survivors
         self.bits += 64.0 * packed_size(self.d)
         return np.asarray(total) / len(self.members)
@@ -261,20 +291,20 @@ class Learned:
 @client_step
 def value(client: Client, objective: LogisticRidge, x: Array) -> Tree:
     """f_i(x)."""
-    return local_problem(client).loss(x, objective.penalty)
+    return local_problem(seen_by(objective, client)).loss(x, objective.penalty)
 
 
 @client_step
 def slope(client: Client, objective: LogisticRidge, x: Array) -> Tree:
     """f_i and its gradient at x."""
-    loss, gradient = local_problem(client).evaluate(x, objective.penalty)
+    loss, gradient = local_problem(seen_by(objective, client)).evaluate(x, objective.penalty)
     return {"loss": loss, "gradient": gradient}
 
 
 @client_step
 def curve(client: Client, objective: LogisticRidge, sparse: bool, x: Array) -> Tree:
     """f_i, its gradient and its Hessian (a packed triangle) at x."""
-    local = local_problem(client)
+    local = local_problem(seen_by(objective, client))
     loss, gradient = local.evaluate(x, objective.penalty)
     hessian = packed(local, local.hessian(objective.penalty), sparse)
     return {"loss": loss, "gradient": gradient, "hessian": hessian}

@@ -13,15 +13,16 @@ import numpy as np
 
 from secure_fl.federation import Client, Federation, Tree, client_step
 from secure_fl.fednl.learning import packed, takes_sparse
-from secure_fl.fednl.problem import LogisticRidge, local_problem
+from secure_fl.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.fednl.server_steps import shifted_step
 from secure_fl.fednl.states import Array, NewtonState, origin
 from secure_fl.fednl.triangles import packed_size
 
 
 @client_step
-def begin_coefficients(client: Client, x: Array, sparse: bool) -> Tree:
+def begin_coefficients(client: Client, objective: LogisticRidge, x: Array, sparse: bool) -> Tree:
     """h_i^0, the curvatures of the records at x, and the Hessian of them, without the ridge."""
+    client = seen_by(objective, client)
     local = local_problem(client)
     local.evaluate(x, 0.0)
     client.state["coefficients"] = local.curvature.copy()
@@ -37,6 +38,7 @@ def learn_coefficients(
     h^{k+1} = [h^k + eta C(h(x) - h^k)]_+ with Rand-K and eta = K/m: the factor m/K of the
     compressor cancels, so the drawn coefficients become those of x.
     """
+    client = seen_by(objective, client)
     local = local_problem(client)
     loss, gradient = local.evaluate(x, objective.penalty)
     held = client.state["coefficients"]
@@ -81,7 +83,7 @@ def newton_learn(
     sparse = takes_sparse(fed)
     if start is None:
         x = origin(d, x0)
-        total = fed.sum(begin_coefficients, x, sparse)
+        total = fed.sum(begin_coefficients, objective, x, sparse)
         members = "\n".join(fed.survivors)
         bits = 64.0 * packed_size(d)
         state = NewtonState(x, total / len(fed.survivors), bits=bits, members=members)

@@ -1,8 +1,9 @@
 """Logistic regression with a ridge term (FedNL, eq. 12) on a client's sparse rows."""
 
 import threading
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,15 @@ class LogisticRidge:
 
     Attributes:
         penalty: lambda, at least 0; every f_i has it, so f is penalty-strongly convex.
+        positive: the class code whose records have target 1, all others -1; None for targets that
+            are -1 and 1 already.
 
     Raises:
         ValueError: a negative or non-finite penalty.
     """
 
     penalty: float
+    positive: int | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.penalty) and self.penalty >= 0):
@@ -204,6 +208,45 @@ class LocalProblem:
             kernels.equal_outer_products(self.indptr, weights, self.position, self.constant, values)
         values[self.support.diagonal] += penalty
         return values
+
+
+class _Own(MutableMapping[str, Array]):
+    """The part of a client's state whose names end in a class."""
+
+    def __init__(self, whole: dict[str, Array], ending: str) -> None:
+        self.whole, self._ending = whole, ending
+
+    def __getitem__(self, name: str) -> Array:
+        return self.whole[name + self._ending]
+
+    def __setitem__(self, name: str, value: Array) -> None:
+        self.whole[name + self._ending] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self.whole[name + self._ending]
+
+    def __iter__(self) -> Iterator[str]:
+        ending = self._ending
+        return (name.removesuffix(ending) for name in self.whole if name.endswith(ending))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def seen_by(objective: LogisticRidge, client: Client) -> Client:
+    """The client with the objective's targets; its state is a part of the client's own."""
+    code = objective.positive
+    if code is None:
+        return client
+    key = f"fednl class {code}"
+    found: Client | None = client.cache.get(key)
+    if found is None or cast(_Own, found.state).whole is not client.state:
+        targets = np.where(np.asarray(client.targets) == code, 1.0, -1.0)
+        state = cast("dict[str, Array]", _Own(client.state, f" of class {code}"))
+        found = Client(client.name, client.features, targets, state=state)
+        client.cache[key] = found
+    found.begin_as(client)
+    return found
 
 
 def local_problem(client: Client, entrywise: bool = True) -> LocalProblem:

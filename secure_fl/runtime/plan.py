@@ -11,7 +11,7 @@ from attrs import frozen
 import dp
 from secure_fl.errors import InputError
 from secure_fl.private_training import PrivacyPlan
-from secure_fl.recipe import Recipe
+from secure_fl.recipe import FEDNL, Recipe
 from secure_fl.runtime.heads import HeadRecipe
 
 UNWEIGHTED = frozenset({"private-ridge"})
@@ -126,10 +126,11 @@ def _checked(plan: Plan) -> Plan:
     if plan.client_epsilon is not None:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")
-        if recipe.sums is None:
+        if recipe.sums(len(plan.classes)) is None:
+            without = "take fednl" if recipe.method in FEDNL else "set safeguard = false"
             raise InputError(
                 f"client-epsilon: the line search of {recipe.method} takes as many sums as it"
-                " needs, and each costs privacy; set safeguard = false"
+                f" needs, and each costs privacy; {without}"
             )
     return plan
 

@@ -108,7 +108,7 @@ def _train_model(
     privacy = _privacy(plan, recipe)
     promise = privacy if isinstance(privacy, RecordPrivacy) else None
     noise = privacy if isinstance(privacy, ClientPrivacy) else None
-    count = recipe.participants
+    count = recipe.drawn
     fed = NetworkFederation(
         exchange,
         plan.clients,
@@ -160,4 +160,7 @@ def _privacy(plan: Plan, recipe: Recipe) -> Any:
         return record_privacy(recipe, plan.epsilon, plan.delta, plan.norm, plan.ledger)
     if plan.client_epsilon is None:
         return None
-    return client_privacy(recipe, plan.client_epsilon, plan.client_delta, plan.clip, plan.ledger)
+    classes = len(plan.classes)
+    return client_privacy(
+        recipe, classes, plan.client_epsilon, plan.client_delta, plan.clip, plan.ledger
+    )

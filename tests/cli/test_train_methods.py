@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from cli.trainers import METHODS, SOLVERS
+from cli.trainers import COMPRESSORS, METHODS, SOLVERS
 from tests.cli.test_commands import SECUREFL, refused, securefl
 
 
@@ -31,8 +31,9 @@ def trained(work, out, *options):
 def test_the_command_knows_the_librarys_methods_and_solvers():
     from secure_fl import recipe
 
-    assert ("kahm", "kahm-record-private", *recipe.METHODS) == METHODS
+    assert ("kahm", "kahm-record-private", *recipe.METHODS, "fedavgr") == METHODS
     assert SOLVERS == recipe.SOLVERS
+    assert COMPRESSORS == recipe.COMPRESSORS
 
 
 def test_a_model_by_masked_sums_predicts_what_the_plain_one_predicts(work, tmp_path):
@@ -71,6 +72,30 @@ def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_model(work, tmp_pa
     securefl(*command, "--out", tmp_path / "resumed")
     models = [(tmp_path / run / "model").read_bytes() for run in ("whole", "resumed")]
     assert models[0] == models[1]
+
+
+def test_fednl_by_masked_sums_gives_the_plain_model_and_states_what_noise_costs(work, tmp_path):
+    test = work / "digits" / "test.npz"
+    options = ("--method", "fednl-ls", "--rounds", 8, "--ridge", 1e-3, "--test", test)
+    options = (*options, "--compressor", "shared-rand-k")
+    plain = trained(work, tmp_path / "plain", *options)
+    masked = trained(work, tmp_path / "masked", *options, "--aggregate", "secure")
+    assert plain["figures"]["accuracy"] > 0.9
+    assert masked["figures"]["accuracy"] == pytest.approx(plain["figures"]["accuracy"], abs=0.01)
+    found, _ = securefl("predict", tmp_path / "masked", test, "--json")
+    assert json.loads(found)["accuracy"] == pytest.approx(masked["figures"]["accuracy"])
+    noise = ("--client-epsilon", 50, "--clip", 1, "--ledger", tmp_path / "books", "--rounds", 2)
+    options = ("--aggregate", "secure", *noise)
+    private = trained(work, tmp_path / "private", "--method", "fednl", *options)
+    assert "contribution" in private["privacy"]
+    for method, more, message in (
+        ("fednl-ls", noise, "line search of fednl-ls"),
+        ("fednl", ("--participants", 2), "needs all clients"),
+    ):
+        line = refused(
+            "train", work / "clients", "--out", tmp_path / "x", "--method", method, *more
+        )
+        assert message in line
 
 
 def test_client_level_noise_is_stated_with_its_unit_and_paid_once(work, tmp_path):

@@ -13,7 +13,7 @@ from secure_fl.errors import FormatError, InputError
 from secure_fl.federated_training import RecordPrivacy, train_linear_model
 from secure_fl.federation import Federation
 from secure_fl.linear_model import LinearModel
-from secure_fl.recipe import METHODS, Recipe
+from secure_fl.recipe import FEDNL, METHODS, Recipe
 from secure_fl.samples import digits_split
 
 
@@ -38,29 +38,34 @@ def test_every_method_learns_the_digits(digits, method):
     assert set(trained.traffic) == {client.name for client in clients}
 
 
-@pytest.mark.parametrize("method", FREE)
-@pytest.mark.parametrize("participants", [None, 3])
+@pytest.mark.parametrize(
+    ("method", "participants"),
+    [(m, p) for m in FREE for p in (None, 3) if p is None or m not in FEDNL - {"fednl-pp"}],
+)
 def test_the_sums_that_a_recipe_plans_are_those_it_asks_for(
     digits, method, participants, monkeypatch
 ):
     """Privacy is bought for that many beforehand."""
     clients, _ = digits
     asked: list[Any] = []
-    mean = Federation.mean
 
-    def counted(*arguments: Any, **options: Any) -> Any:
-        asked.append(arguments)
-        return mean(*arguments, **options)
+    def counting(verb: Any) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            asked.append(arguments)
+            return verb(*arguments, **options)
 
-    monkeypatch.setattr(Federation, "mean", counted)
+        return counted
+
+    for name in ("sum", "mean"):
+        monkeypatch.setattr(Federation, name, counting(getattr(Federation, name)))
     for safeguard in (True, False):
         recipe = Recipe(
             method, rounds=3, damping=0.1, participants=participants, safeguard=safeguard
         )
         asked.clear()
         train_linear_model(clients, recipe)
-        assert recipe.sums in (None, len(asked))
-        assert safeguard or recipe.sums is not None
+        assert recipe.sums(10) in (None, len(asked))
+        assert safeguard or recipe.sums(10) is not None or method == "fednl-ls"
 
 
 def test_a_kept_model_is_the_same_model(digits, tmp_path):
@@ -103,6 +108,63 @@ def test_a_resumed_recipe_ends_in_the_same_model(digits, tmp_path):
     assert resumed.figures == whole.figures
     again = train_linear_model(clients, recipe, checkpoint=checkpoint, test=test)
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
+
+
+@pytest.mark.parametrize("method", ["fednl", "fednl-pp", "fednl-bc"])
+def test_a_resumed_run_of_fednl_keeps_every_class_its_estimate(digits, tmp_path, method):
+    """The clients' Hessians of ten classes are in the checkpoint, under names of their own."""
+    clients, _ = digits
+    recipe = Recipe(method, rounds=5, ridge=1e-3, gradient_share=0.6)
+    whole = train_linear_model(clients, recipe)
+    train_linear_model(clients, replace(recipe, rounds=2), checkpoint=tmp_path / "state")
+    resumed = train_linear_model(clients, recipe, checkpoint=tmp_path / "state")
+    np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)
+
+
+def test_fednl_finds_the_optimum_of_each_class_against_the_rest(digits):
+    """scikit-learn on the pooled records of clients of one size: its objective is the same."""
+    from sklearn.linear_model import LogisticRegression
+
+    train, _ = digits_split(np.random.default_rng(0))
+    clients = [train.select(np.arange(i, 900, 3), f"c{i}") for i in range(3)]
+    recipe = Recipe("fednl-ls", rounds=40, ridge=1e-2, compressor="rank-1")
+    weights = train_linear_model(clients, recipe).model.weights
+    X = np.column_stack([train.X[:900], np.ones(900)])
+    for code in (0, 7):
+        other = LogisticRegression(
+            C=1 / (1e-2 * 900), fit_intercept=False, tol=1e-12, max_iter=9999
+        )
+        other.fit(X, train.y[:900] == code)
+        np.testing.assert_allclose(weights[:, code], other.coef_[0], atol=1e-5)
+
+
+def test_two_classes_take_one_run_and_noise_for_one(digits):
+    clients, _ = digits
+    two = [Dataset(c.X[c.y < 2], c.y[c.y < 2], c.classes[:2], c.name) for c in clients]
+    assert Recipe("fednl", rounds=3).sums(2) == 4
+    assert Recipe("fednl", rounds=3).sums(10) == 40
+    model = train_linear_model(two, Recipe("fednl-ls", rounds=20, ridge=1e-3)).model
+    np.testing.assert_array_equal(model.weights[:, 0], 0.0)
+    X, y = np.concatenate([c.X for c in two]), np.concatenate([c.y for c in two])
+    assert np.mean(model.predict(X) == y) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"participants": 2}, "fednl needs all clients"),
+        ({"option": 3}, "option"),
+        ({"gradient_share": 0.0}, "gradient share"),
+    ],
+)
+def test_settings_that_fednl_does_not_have_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        Recipe("fednl", **options)
+
+
+def test_more_participants_than_clients_are_refused(digits):
+    with pytest.raises(InputError, match="participants: found 6, the federation has 5"):
+        train_linear_model(digits[0], Recipe("fednl-pp", participants=6))
 
 
 @pytest.mark.parametrize("solver", ["exact", "diagonal"])
