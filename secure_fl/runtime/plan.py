@@ -14,7 +14,7 @@ from secure_fl.private_training import PrivacyPlan
 from secure_fl.recipe import FEDNL, Recipe
 from secure_fl.runtime.heads import HeadRecipe
 
-UNWEIGHTED = frozenset({"private-ridge"})
+UNWEIGHTED = FEDNL | {"private-ridge"}
 """Methods that ask for sums alone, in which no client's number of records counts."""
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}

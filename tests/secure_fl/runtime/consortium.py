@@ -12,7 +12,7 @@ from secure_fl.data import Dataset, read_clients, write_clients
 from secure_fl.errors import InputError
 from secure_fl.federated_training import train_linear_model
 from secure_fl.linear_model import LinearModel
-from secure_fl.recipe import Recipe
+from secure_fl.recipe import METHODS, Method, Recipe
 from secure_fl.runtime.flower import write_app
 from secure_fl.runtime.identities import write_identity
 from secure_fl.runtime.loopback import Loopback
@@ -60,7 +60,7 @@ def write_run(net: Loopback, name: str, **settings: Any) -> Path:
         "out": str(net.folder / f"{name}.run"),
         **{key.replace("_", "-"): value for key, value in settings.items()},
     }
-    if config["method"] == "fednewton":
+    if config["method"] in METHODS:
         config |= {"ridge": 0.1, "safeguard": False}
     app = net.folder / f"{name}.app"
     write_app(app, config)
@@ -88,7 +88,9 @@ def weights(net: Loopback, name: str) -> Any:
         raise AssertionError(net.log(name) + net.log("c0")) from None
 
 
-def in_process(net: Loopback, rounds: int) -> Any:
-    """Weights of the same FedNewton run without a network."""
-    recipe = Recipe("fednewton", rounds=rounds, safeguard=False, ridge=0.1)
+def in_process(
+    net: Loopback, rounds: int, method: Method = "fednewton", *, secure: bool = False
+) -> Any:
+    """Weights of the same run without a network."""
+    recipe = Recipe(method, rounds=rounds, safeguard=False, ridge=0.1, secure=secure)
     return train_linear_model(read_clients(net.folder / "clients"), recipe).model.weights

@@ -20,6 +20,7 @@ from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.fednl import LogisticRidge, fednl
 from secure_fl.head import head_path
 from secure_fl.manifest import load_manifest
+from secure_fl.recipe import Method
 from secure_fl.run import all_measures, create_run, load_run
 from secure_fl.runtime.loopback import Certificates, Loopback, loopback
 from secure_fl.training import train_heads
@@ -151,9 +152,12 @@ def test_fednewton_on_flower_has_the_bytes_of_one_process(net: Loopback) -> None
 
 
 @pytest.mark.slow
-def test_secure_fednewton_on_flower_gives_the_model_of_one_process(net: Loopback) -> None:
-    start_run(net, "masked", rounds=1, secure=True, max_weight=100.0).wait(timeout=LONGEST)
-    np.testing.assert_allclose(weights(net, "masked"), in_process(net, 1), atol=1e-6)
+@pytest.mark.parametrize("method", ["fednewton", "fednl"])
+def test_masked_sums_on_flower_give_the_model_of_one_process(net: Loopback, method: Method) -> None:
+    options = {"method": method, "secure": True, "max_weight": 100.0}
+    start_run(net, "masked", rounds=1, **options).wait(timeout=LONGEST)
+    expected = in_process(net, 1, method, secure=True)
+    np.testing.assert_allclose(weights(net, "masked"), expected, atol=1e-6)
 
 
 @pytest.mark.slow

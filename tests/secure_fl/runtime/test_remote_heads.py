@@ -1,7 +1,5 @@
 """Heads trained at nodes: the heads of one process, kept where the records are."""
 
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,71 +13,14 @@ from secure_fl.data import Dataset, read_clients, write_clients
 from secure_fl.errors import InputError
 from secure_fl.federation import QuorumError, wire
 from secure_fl.head import head_path
-from secure_fl.manifest import Manifest, load_manifest
+from secure_fl.manifest import load_manifest
 from secure_fl.run import all_measures, create_run, load_run
-from secure_fl.runtime.identities import write_identity
 from secure_fl.runtime.line import ANSWER, REQUEST
-from secure_fl.runtime.plan import read_plan
-from secure_fl.runtime.settings import make_node
-from secure_fl.runtime.training import train
 from secure_fl.trainers.kahm_record_private import REFINEMENTS
 from secure_fl.training import train_heads
-from tests.secure_fl.trainers.federations import pool
+from tests.secure_fl.runtime.machines import NAMES, Machines
 
-NAMES = ("c0", "c1", "c2")
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, "unit": "element", "bounds": "-1,1", "grid": 2.0**-8}
-
-
-class Machines:
-    """Three clients' folders; every message is answered by a node made anew, as Flower does it."""
-
-    def __init__(self, folder: Path) -> None:
-        data = pool()
-        sets = [
-            Dataset(data.X[rows], data.y[rows].astype(np.int64), ("x", "y", "z"), name)
-            for name, rows in zip(NAMES, data.parts, strict=True)
-        ]
-        write_clients(folder / "clients", tuple(sets))
-        self.folder = folder
-        self.config: dict[str, Any] = {}
-        self.own: dict[str, dict[str, Any]] = {name: {} for name in NAMES}
-        self.lost: Callable[[str, str], bool] = lambda name, what: False
-        self.seen: list[bytes] = []
-
-    def node(self, name: str) -> Any:
-        own = {
-            "data": str(self.folder / "clients" / f"{name}.npz"),
-            "state": str(self.folder / name / "state"),
-            "heads": str(self.folder / name / "heads"),
-            **self.own[name],
-        }
-        return make_node(own, self.config)
-
-    def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
-        found = {}
-        for name, request in requests.items():
-            if not self.lost(name, wire.decode(request, kind=REQUEST)["do"]):
-                found[name] = self.node(name).answer(request)
-                self.seen.append(found[name])
-        return found
-
-    def train(self, out: str, **settings: Any) -> Manifest:
-        self.config = {
-            "clients": ",".join(NAMES),
-            "classes": "x,y,z",
-            "scale": 0.5,
-            "out": str(self.folder / out),
-            **(
-                settings
-                if "method" in settings
-                else {"method": "kahm", "batch-size": 5, **settings}
-            ),
-        }
-        train(self, read_plan(self.config), lambda line: None)
-        return load_manifest(self.folder / out)
-
-    def run(self, name: str, manifest: Manifest) -> Path:
-        return self.folder / name / "heads" / manifest.fingerprint[:16]
 
 
 @pytest.fixture
@@ -91,7 +32,7 @@ def machines(tmp_path: Path) -> Machines:
 def test_heads_have_the_bytes_of_one_process_and_stay_at_their_nodes(
     machines: Machines, batching: str
 ) -> None:
-    manifest = machines.train("run", batching=batching, seed=3)
+    manifest = machines.heads("run", batching=batching, seed=3)
     data = read_clients(machines.folder / "clients")
     scaled = [(each.name, each.X * each.X.dtype.type(0.5), each.y) for each in data]
     heads = train_heads(scaled, manifest, seed=3)
@@ -106,7 +47,7 @@ def test_heads_have_the_bytes_of_one_process_and_stay_at_their_nodes(
 
 
 def test_a_federation_of_remote_heads_classifies(machines: Machines) -> None:
-    manifest = machines.train("run")
+    manifest = machines.heads("run")
     heads = [load_run(machines.run(name, manifest), [name])[1][0] for name in NAMES]
     data = read_clients(machines.folder / "clients")
     X = np.concatenate([each.X for each in data]).astype(np.float32) * np.float32(0.5)
@@ -119,17 +60,17 @@ def test_a_node_that_dies_is_left_out_and_joins_by_another_run(
     machines: Machines, when: str
 ) -> None:
     machines.lost = lambda name, what: name == "c1" and what == when
-    without = machines.train("two", threshold=2)
+    without = machines.heads("two", threshold=2)
     assert without.clients == ("c0", "c2")
     assert all(machines.run(name, without).exists() for name in without.clients)
     machines.lost = lambda name, what: False
-    assert machines.train("three").clients == NAMES
+    assert machines.heads("three").clients == NAMES
 
 
 def test_below_the_threshold_no_federation_is_written(machines: Machines) -> None:
     machines.lost = lambda name, what: name == "c1" and what == "head"
     with pytest.raises(QuorumError, match="2 clients left of 3, the threshold is 3"):
-        machines.train("run")
+        machines.heads("run")
     assert not (machines.folder / "run").exists()
 
 
@@ -138,11 +79,11 @@ def test_a_private_head_is_released_once_whatever_is_asked(machines: Machines) -
     for name in NAMES:
         books = machines.folder / name / "books"
         machines.own[name] = {"ledger": str(books), "epsilon": 5.0, "delta": 1e-3}
-    first = machines.train("first", **PRIVATE)
+    first = machines.heads("first", **PRIVATE)
     machines.lost = lambda name, what: name == "c1"
-    second = machines.train("second", threshold=2, **PRIVATE)
+    second = machines.heads("second", threshold=2, **PRIVATE)
     machines.lost = lambda name, what: False
-    assert machines.train("third", **PRIVATE) == first
+    assert machines.heads("third", **PRIVATE) == first
     assert second.clients == ("c0", "c2")
     assert first.unit == "element"
     for name in NAMES:
@@ -158,9 +99,9 @@ def test_a_server_that_asks_for_many_releases_meets_the_owners_budget(machines: 
     for name in NAMES:
         books = machines.folder / name / "books"
         machines.own[name] = {"ledger": str(books), "epsilon": 5.0, "delta": 1e-3}
-    machines.train("first", **PRIVATE)
+    machines.heads("first", **PRIVATE)
     with pytest.raises(QuorumError):
-        machines.train("second", **PRIVATE, method="kahm", **{"batch-size": 7})
+        machines.heads("second", **PRIVATE, method="kahm", batch_size=7)
     ledger = Ledger.open(machines.folder / "c0" / "books")
     assert ledger.budget == Budget(5.0, 1e-3, Element(1.0))
     assert len(ledger.events) == 1
@@ -169,12 +110,12 @@ def test_a_server_that_asks_for_many_releases_meets_the_owners_budget(machines: 
 def test_a_node_with_books_trains_no_head_without_noise(machines: Machines) -> None:
     machines.own["c1"] = {"ledger": str(machines.folder / "books")}
     with pytest.raises(QuorumError):
-        machines.train("run")
+        machines.heads("run")
 
 
 def test_a_private_head_without_books_is_refused(machines: Machines) -> None:
     with pytest.raises(QuorumError):
-        machines.train("run", **PRIVATE)
+        machines.heads("run", **PRIVATE)
     assert not (machines.folder / "c0" / "heads").exists() or not list(
         (machines.folder / "c0" / "heads").iterdir()
     )
@@ -183,23 +124,19 @@ def test_a_private_head_without_books_is_refused(machines: Machines) -> None:
 def test_a_public_head_of_masked_sums_is_booked_by_every_node_and_by_the_server(
     machines: Machines,
 ) -> None:
-    public = {name: write_identity(machines.folder / f"{name}.key") for name in NAMES}
-    (machines.folder / "members.json").write_text(json.dumps(public))
     for name in NAMES:
         machines.own[name] = {
-            "identity": str(machines.folder / f"{name}.key"),
-            "directory": str(machines.folder / "members.json"),
             "ledger": str(machines.folder / name / "books"),
         }
     books = machines.folder / "server.books"
     promise = {"epsilon": 50.0, "delta": 1e-3, "norm": 1.0, "ledger": str(books)}
-    plan = {"method": "kahm-record-private", "batch-size": 5, **promise}
+    plan = {"method": "kahm-record-private", "batch_size": 5, **promise}
     with pytest.raises(InputError, match="batch-size: no setting"):
-        machines.train("run", **plan)
-    del plan["batch-size"]
+        machines.heads("run", **plan)
+    del plan["batch_size"]
     with pytest.raises(InputError, match="needs epsilon, norm and ledger"):
-        machines.train("run", method="kahm-record-private")
-    manifest = machines.train("run", **plan)
+        machines.heads("run", method="kahm-record-private")
+    manifest = machines.heads("run", **plan)
     assert manifest.unit == "record"
     _, heads = load_run(machines.folder / "run")
     assert [head.client for head in heads] == list(NAMES)
@@ -226,7 +163,7 @@ def test_a_public_head_of_masked_sums_is_booked_by_every_node_and_by_the_server(
 def test_a_server_that_tells_other_facts_gets_no_head(
     machines: Machines, forged: dict[str, Any]
 ) -> None:
-    manifest = machines.train("run")
+    manifest = machines.heads("run")
     told = attrs.asdict(manifest) | forged
     request = wire.encode({"do": "head", "federation": told}, kind=REQUEST)
     answer = wire.decode(machines.node("c0").answer(request), kind=ANSWER)
@@ -235,7 +172,7 @@ def test_a_server_that_tells_other_facts_gets_no_head(
 
 
 def test_changed_records_do_not_replace_a_head_that_is_in_use(machines: Machines) -> None:
-    manifest = machines.train("run")
+    manifest = machines.heads("run")
     kept = head_path(machines.run("c0", manifest), "c0")
     before = kept.read_bytes()
     (old,) = (each for each in read_clients(machines.folder / "clients") if each.name == "c0")
@@ -243,7 +180,7 @@ def test_changed_records_do_not_replace_a_head_that_is_in_use(machines: Machines
     write_clients(machines.folder / "other", (changed,))
     machines.own["c0"] = {"data": str(machines.folder / "other" / "c0.npz")}
     with pytest.raises(QuorumError):
-        machines.train("again")
+        machines.heads("again")
     assert kept.read_bytes() == before
 
 
@@ -261,4 +198,4 @@ def test_a_plan_of_heads_is_checked(
     machines: Machines, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        machines.train("run", **settings)
+        machines.heads("run", **settings)
