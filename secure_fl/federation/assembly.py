@@ -104,6 +104,7 @@ class Stages:
         privacy: option of the handle.
         session: 16 random bytes that name the run.
         secrets: of the noise sources, where a run is resumed.
+        earlier: private sums of the run's sessions before this one.
 
     Attributes:
         sources: of noise, by client and `SERVER`; none without privacy.
@@ -118,6 +119,7 @@ class Stages:
         privacy: ClientPrivacy | None,
         session: bytes,
         secrets: Mapping[str, bytes],
+        earlier: int = 0,
     ) -> None:
         self.session = session
         self.sources: dict[str, NoiseSource] = {}
@@ -128,7 +130,7 @@ class Stages:
             protocol = SecureSum(tuple(weights), aggregation, session)
         if privacy is not None:
             self.sources = {n: NoiseSource(secrets.get(n)) for n in (*weights, SERVER)}
-            self.accountant = Accountant(privacy, session)
+            self.accountant = Accountant(privacy, session, earlier)
             bits = 64 if aggregation is None else aggregation.bits
             encoding = PrivateEncoding(privacy, len(weights), bits)
             coding = Private(

@@ -35,6 +35,7 @@ class Snapshot:
         meter: totals, shape (4, clients).
         clients: every client's own arrays.
         state: what the trainer yielded.
+        sums: private sums of the rounds before, in all sessions of the run.
     """
 
     setting: Mapping[str, Any]
@@ -44,6 +45,7 @@ class Snapshot:
     meter: NDArray[np.int64]
     clients: Mapping[str, Mapping[str, Array]]
     state: Any
+    sums: int = 0
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
@@ -61,6 +63,7 @@ def save(path: Path, snapshot: Snapshot) -> None:
         "meter": snapshot.meter,
         "clients": {name: dict(arrays) for name, arrays in snapshot.clients.items()},
         "state": snapshot.state,
+        "sums": snapshot.sums,
     }
     write_atomic(path, wire.encode(content, kind=KIND), mode=PRIVATE)
 
@@ -87,6 +90,7 @@ def load(path: Path) -> Snapshot:
             # A step may write into its own arrays; those of a file are read-only.
             {n: {k: a.copy() for k, a in own.items()} for n, own in content["clients"].items()},
             content["state"],
+            content["sums"],
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise FederationError(f"{path}: not a checkpoint of this version ({error})") from None

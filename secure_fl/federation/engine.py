@@ -210,6 +210,7 @@ class Engine:
 
     def snapshot(self, state: Any) -> Snapshot:
         """Everything that a run needs to go on after this state, between two rounds."""
+        accountant = self.stages.accountant
         return Snapshot(
             self._fixed(),
             self.round,
@@ -218,6 +219,7 @@ class Engine:
             self.meter.snapshot(),
             self._runtime.states(),
             state,
+            0 if accountant is None else accountant.booked,
         )
 
     def open_call(
@@ -357,10 +359,11 @@ class Engine:
             }
         return self._setting
 
-    def make_stages(self, session: bytes, secrets: Mapping[str, bytes]) -> Stages:
-        """Protocol, noise and books of a run of that name."""
+    def make_stages(self, session: bytes, secrets: Mapping[str, bytes], earlier: int = 0) -> Stages:
+        """Protocol, noise and books of a session; `earlier` private sums were in others."""
+        options = self._options
         return Stages(
-            self._weights, self._options.aggregation, self._options.privacy, session, secrets
+            self._weights, options.aggregation, options.privacy, session, secrets, earlier
         )
 
     def _generator(self, *purpose: int) -> np.random.Generator:

@@ -215,13 +215,15 @@ class Accountant:
     Args:
         options: of the handle.
         session: 16 random bytes that name the run.
+        earlier: sums of the plan that earlier sessions of the run asked for.
 
     Raises:
         PrivacyError: the ledger's budget is in another unit.
     """
 
-    def __init__(self, options: ClientPrivacy, session: bytes) -> None:
+    def __init__(self, options: ClientPrivacy, session: bytes, earlier: int = 0) -> None:
         self._options = options
+        self._earlier = earlier
         self._session = session.hex()
         budget = options.ledger.budget
         self.delta = options.delta if budget is None else budget.delta
@@ -235,12 +237,8 @@ class Accountant:
 
     @property
     def booked(self) -> int:
-        """Sums of this run in the books."""
-        return len(self._booked)
-
-    def booked_before(self, round_number: int) -> int:
-        """Sums of this run's earlier rounds in the books."""
-        return sum(int(what.split()[1]) < round_number for what in self._booked)
+        """Sums of this run in the books, those of its earlier sessions included."""
+        return self._earlier + len(self._booked)
 
     def book(
         self, round_number: int, call: int, step: str, request: bytes, multiplier: float

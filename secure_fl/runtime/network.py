@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 
 from secure_fl.federation.assembly import checked_clients
@@ -178,15 +177,7 @@ class NetworkEngine(Engine):
     def restore(self, found: Snapshot, source: Path) -> None:
         """As `Engine.restore`, under a new session: what was interrupted is never repeated."""
         super().restore(found, source)
-        accountant = self.stages.accountant
-        privacy = self._options.privacy
-        if accountant is not None and privacy is not None:
-            left = privacy.sums - accountant.booked_before(found.round)
-            if left < 1:
-                return
-            changed = attrs.evolve(privacy, sums=left)
-            self._options = attrs.evolve(self._options, privacy=changed)
-        self.stages = self.make_stages(os.urandom(SESSION), {})
+        self.stages = self.make_stages(os.urandom(SESSION), {}, found.sums)
 
     def total(
         self,

@@ -282,6 +282,24 @@ def test_an_exact_plan_is_resumed_between_sums_and_refused_after_an_interrupted_
         assert len(books.events) == (2 if interrupted else 3)
 
 
+def test_an_exact_plan_is_resumed_again_and_again(post: Post, tmp_path: Path) -> None:
+    """Sums of all earlier sessions are off the plan, not of the last one alone."""
+    kept = tmp_path / "run.checkpoint"
+    books = Ledger.create(tmp_path / "books", "all", Budget(8.0, 1e-5, UNIT))
+    noise = calibrate(8.0, 1e-5, 4)
+    for _ in range(4):
+        fed = over(post, aggregation=SECURE, privacy=ClientPrivacy(10.0, noise, 4, books))
+        fed.resume(kept)
+        for _ in fed.rounds(iter([_constant(fed)]), checkpoint=kept):
+            pass
+    assert len(books.events) == 4
+    fed = over(post, aggregation=SECURE, privacy=ClientPrivacy(10.0, noise, 4, books))
+    fed.resume(kept)
+    with pytest.raises(PrivacyError, match="4 private sums were planned"):
+        fed.sum(steps.constant, np.ones(20))
+    assert len(books.events) == 4
+
+
 def _constant(fed: Federation) -> Any:
     fed.sum(steps.constant, np.ones(20))
     return np.zeros(1)
