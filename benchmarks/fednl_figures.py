@@ -7,6 +7,7 @@ included.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,6 +207,9 @@ def _draw(path: Path, rows: dict[str, dict[str, dict[str, Curve]]]) -> None:
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
+    # Two decimals of a point are enough, and less to keep.
+    short = re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", path.read_text())
+    path.write_text(short)
 
 
 POINTS = 100
