@@ -1,6 +1,7 @@
 """Clients that compute on their own records, and a server that learns sums over them."""
 
 from secure_fl.federation.client import Client
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
 from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.handle import Federation
@@ -37,6 +38,7 @@ __all__ = [
     "LowRankRows",
     "Meter",
     "NoDropOuts",
+    "PackedCodes",
     "Participation",
     "PrivacyError",
     "ProtocolError",

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import LowRankRows, Rows, SparseRows, Stack
 from secure_fl.federation.errors import FederationError
 from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
@@ -103,6 +104,8 @@ class _DenseTotal:
         self._total = zeros
 
     def add(self, leaf: Leaf, weight: float | None) -> None:
+        if isinstance(leaf, PackedCodes):
+            leaf = leaf.dense()
         assert isinstance(leaf, np.ndarray)
         if weight is None:
             np.add(self._total, leaf, out=self._total)
@@ -171,5 +174,7 @@ def _total_of(leaf: Leaf, weighted: bool) -> _Total:
         return _SparseTotal(leaf.size)
     if isinstance(leaf, LowRank):
         return _LowRankTotal()
+    if isinstance(leaf, PackedCodes):
+        return _DenseTotal(np.zeros(leaf.size))
     whole = leaf.dtype.char == "l" and not weighted
     return _DenseTotal(np.zeros(leaf.shape, np.int64 if whole else np.float64))

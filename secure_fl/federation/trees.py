@@ -1,7 +1,8 @@
 """Trees of arrays: what client steps return, and their sums.
 
 A tree is an array (float64, float32 or int64), a Python or NumPy number (read as an array of shape
-()), a `SparseArray` or `LowRank`, a dict with string keys of trees, or a tuple or list of trees.
+()), a `SparseArray`, `LowRank` or `PackedCodes`, a dict with string keys of trees, or a tuple or
+list of trees.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.errors import FederationError
 
 Array: TypeAlias = NDArray[Any]
@@ -98,7 +100,7 @@ class LowRank:
         return np.ascontiguousarray(whole[np.tri(d, dtype=bool)])
 
 
-Leaf: TypeAlias = Array | SparseArray | LowRank
+Leaf: TypeAlias = Array | SparseArray | LowRank | PackedCodes
 
 
 @dataclass(frozen=True)
@@ -106,11 +108,12 @@ class Structure:
     """A tree without its numbers.
 
     Attributes:
-        kind: "array", "sparse", "low rank", "dict", "tuple" or "list".
+        kind: "array", "sparse", "low rank", "quantised", "dict", "tuple" or "list".
         keys: of a dict, in its order.
         children: of a dict, tuple or list.
         dtype: of a leaf, as NumPy's one-letter code.
-        shape: of a leaf; (size,) of a sparse or low-rank one.
+        bits: of an entry of a quantised leaf.
+        shape: of a leaf; (size,) of a compact one.
     """
 
     kind: str
@@ -118,6 +121,7 @@ class Structure:
     children: tuple["Structure", ...] = ()
     dtype: str = ""
     shape: tuple[int, ...] = ()
+    bits: int = 0
 
     def text(self) -> str:
         """Short, for messages, e.g. {'w': float64(3, 2)}."""
@@ -155,6 +159,9 @@ def _flatten(tree: Tree, leaves: list[Leaf], place: str) -> Structure:
     if isinstance(tree, LowRank):
         leaves.append(tree)
         return Structure("low rank", dtype="d", shape=(tree.size,))
+    if isinstance(tree, PackedCodes):
+        leaves.append(tree)
+        return Structure("quantised", dtype="d", shape=(tree.size,), bits=tree.bits)
     if isinstance(tree, dict):
         return _flatten_dict(tree, leaves, place)
     if isinstance(tree, tuple | list):
@@ -165,7 +172,7 @@ def _flatten(tree: Tree, leaves: list[Leaf], place: str) -> Structure:
         return _flatten(np.asarray(tree, np.int64 if whole else np.float64), leaves, place)
     raise FederationError(
         f"tree{place}: found {type(tree).__name__}, expected an array, a SparseArray, a LowRank,"
-        " a number, or a dict, tuple or list of them"
+        " a PackedCodes, a number, or a dict, tuple or list of them"
     )
 
 
@@ -233,6 +240,8 @@ def is_finite(leaf: Leaf) -> bool:
     """Whether a leaf holds neither NaN nor infinity."""
     if isinstance(leaf, LowRank):
         return is_finite(leaf.values) and is_finite(leaf.vectors)
+    if isinstance(leaf, PackedCodes):
+        return is_finite(leaf.dense())
     values = leaf.values if isinstance(leaf, SparseArray) else leaf
     if values.dtype.char == "l":
         return True

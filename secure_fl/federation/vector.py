@@ -12,6 +12,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from secure_fl.federation import wire
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.errors import PrivacyError, QuorumError
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Stage
@@ -278,10 +279,10 @@ def _vector(found: Contribution, structure: Structure, first: str) -> Vector:
                 " the positions tell on the client; draw them from a seed that all clients share"
                 " (Rand-K) and send the values as an array"
             )
-        if isinstance(leaf, LowRank):
+        if isinstance(leaf, LowRank | PackedCodes):
             raise PrivacyError(
-                f'client "{found.name}": factors do not add up, so a low-rank matrix cannot be'
-                " aggregated securely or privately; send its triangle as an array"
+                f'client "{found.name}": factors and codes do not add up, so a low-rank matrix or'
+                " quantised vector cannot be aggregated securely or privately; send an array"
             )
         flat.append(leaf.ravel().astype(np.float64, copy=False))
     return np.concatenate(flat) if flat else np.zeros(0)

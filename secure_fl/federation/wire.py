@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fhe import envelope
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.errors import FederationError
 from secure_fl.federation.steps import find_record, record_name
 from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
@@ -99,6 +100,9 @@ def _blank(structure: Structure, counts: Iterator[int]) -> Value:
         r = next(counts)
         d = (math.isqrt(8 * structure.shape[0] + 1) - 1) // 2
         return LowRank(np.zeros(r), np.zeros((r, d)))
+    if structure.kind == "quantised":
+        # The two kinds' names are of one length.
+        return PackedCodes.of(np.zeros(structure.shape[0]), structure.bits, 0.0)
     children = [_blank(child, counts) for child in structure.children]
     if structure.kind == "dict":
         return dict(zip(structure.keys, children, strict=True))
@@ -187,6 +191,12 @@ def _describe(value: Value, arrays: list[Array], depth: int) -> Any:
     if isinstance(value, LowRank):
         parts = [_describe_array(value.values, arrays), _describe_array(value.vectors, arrays)]
         return {"low rank": parts}
+    if isinstance(value, PackedCodes):
+        parts = [
+            _describe_array(value.data, arrays),
+            _describe_array(np.float64(value.scale), arrays),
+        ]
+        return {"quantised": parts, "bits": value.bits, "size": value.size, "kind": value.kind}
     if isinstance(value, dict):
         return _describe_dict(value, arrays, depth)
     if isinstance(value, tuple | list):
@@ -238,6 +248,8 @@ def _put_together(described: Any, arrays: Sequence[Array], depth: int) -> Value:
             return SparseArray(inner(indices), inner(values), size)
         case {"low rank": [values, vectors]}:
             return LowRank(inner(values), inner(vectors))
+        case {"quantised": [data, scale], "bits": int(b), "size": int(n), "kind": str(kind)}:
+            return PackedCodes(inner(data), b, n, float(inner(scale)), kind)
         case {"dict": list(pairs)}:
             return {key: inner(each) for key, each in pairs}
         case {"tuple": list(items)}:

@@ -6,24 +6,67 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.federation import broadcastable
-from secure_fl.fednl.compressors import Class, Compressor, LazyRng
+from secure_fl.federation import PackedCodes, broadcastable
+from secure_fl.federation.codes import LINEAR, POWERS, decoded
+from secure_fl.fednl.compressors import Class, Compressed, Compressor, LazyRng
 from secure_fl.fednl.problem import Support
 from secure_fl.fednl.triangles import packed_size
 
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True)
+class _Quantiser(Compressor):
+    @property
+    def entry_bits(self) -> int:
+        """Of an entry, its sign included."""
+        raise NotImplementedError
+
+    def codes(self, v: Array, norm: float, rng: np.random.Generator) -> tuple[Array, float, str]:
+        """Codes of a vector with that norm, their scale, and what they stand for."""
+        raise NotImplementedError
+
+    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
+        """Rounded at random, with the vector as its mean."""
+        return decoded(*self.codes(v, float(np.linalg.norm(v)), rng))
+
+    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
+        """As `vector`, with the Frobenius norm of the full matrix."""
+        return decoded(*self.codes(values, _frobenius(values, support), rng()))
+
+    def compress(
+        self, values: Array, support: Support, rng: LazyRng, draw: int, sparse: bool
+    ) -> Compressed:
+        """The codes of the whole triangle, where sums take them."""
+        if not sparse:
+            return super().compress(values, support, rng, draw, sparse)
+        codes, scale, kind = self.codes(values, _frobenius(values, support), rng())
+        message = PackedCodes.of(support.dense(codes), self.entry_bits, scale, kind)
+        return Compressed(message, decoded(codes, scale, kind))
+
+
+def _frobenius(values: Array, support: Support) -> float:
+    return float(np.sqrt(support.weights @ values**2))
+
+
 @broadcastable
 @dataclass(frozen=True)
-class Natural(Compressor):
-    """Random rounding to a power of 2 (Horvath et al. 2019): unbiased with omega 1/8."""
+class Natural(_Quantiser):
+    """Random rounding to a power of 2 (Horvath et al. 2019): unbiased with omega 1/8.
+
+    Numbers below the smallest normal one, 2^-1022, become 0: they have no exponent of 11 bits.
+    """
 
     def on_matrices(self, d: int) -> Class:
         """Unbiased."""
         return Class(None, 1 / 8)
 
     on_vectors = on_matrices
+
+    @property
+    def entry_bits(self) -> int:
+        """A sign and 11 bits of exponent."""
+        return 12
 
     def matrix_bits(self, d: int) -> float:
         """Sign and 11 bits of exponent each."""
@@ -33,27 +76,25 @@ class Natural(Compressor):
         """Sign and 11 bits of exponent each."""
         return 12.0 * d
 
-    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
+    def codes(self, v: Array, norm: float, rng: np.random.Generator) -> tuple[Array, float, str]:
         """Rounded up or down with the probability that keeps the mean."""
         fraction, exponent = np.frexp(v)  # |fraction| in [1/2, 1)
         up = rng.random(len(v)) < 2.0 * np.abs(fraction) - 1.0
-        return np.where(v == 0, 0.0, np.ldexp(np.sign(fraction) * 0.5, exponent + up))
-
-    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
-        """As `vector`."""
-        return self.vector(values, rng(), draw)
+        power = exponent - 1 + up
+        codes = np.where((v == 0) | (power < -1022), 0, np.minimum(power, 1023) + 1023)
+        return np.sign(v) * codes, 1.0, POWERS
 
 
 @broadcastable
 @dataclass(frozen=True)
-class Dithering(Compressor):
+class Dithering(_Quantiser):
     """Random dithering with s levels in the Euclidean norm (eqs. 14 and 15)."""
 
     levels: int
 
     def __post_init__(self) -> None:
-        if self.levels < 1:
-            raise ValueError(f"levels {self.levels}: expected at least 1")
+        if not 1 <= self.levels < 2**16:
+            raise ValueError(f"levels {self.levels}: expected 1 to 65,535")
 
     def on_matrices(self, d: int) -> Class:
         """Unbiased, as on the vector of the d^2 entries."""
@@ -63,8 +104,13 @@ class Dithering(Compressor):
         """Unbiased with min(d/s^2, sqrt(d)/s) (Alistarh et al. 2017)."""
         return Class(None, min(d / self.levels**2, d**0.5 / self.levels))
 
+    @property
+    def entry_bits(self) -> int:
+        """A sign and a level."""
+        return 1 + self.levels.bit_length()
+
     def _bits(self, count: int) -> float:
-        return 64.0 + count * (1 + np.ceil(np.log2(self.levels + 1)))
+        return 64.0 + count * self.entry_bits
 
     def matrix_bits(self, d: int) -> float:
         """A norm, and a sign and level each."""
@@ -74,18 +120,11 @@ class Dithering(Compressor):
         """A norm, and a sign and level each."""
         return self._bits(d)
 
-    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
-        """Levels of the vector's norm."""
-        return self._dither(v, float(np.linalg.norm(v)), rng)
-
-    def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
-        """Levels of the full matrix's Frobenius norm."""
-        norm = float(np.sqrt(support.weights @ values**2))
-        return self._dither(values, norm, rng())
-
-    def _dither(self, v: Array, norm: float, rng: np.random.Generator) -> Array:
-        if norm == 0:
-            return np.zeros_like(v)
-        level = np.abs(v) * (self.levels / norm)
+    def codes(self, v: Array, norm: float, rng: np.random.Generator) -> tuple[Array, float, str]:
+        """Levels of the norm."""
+        # Rounding must not lift an entry as long as the vector above the last level.
+        level = np.abs(v) * (self.levels / norm) if norm else np.zeros_like(v)
+        level = np.minimum(level, self.levels)
         lower = np.floor(level)
-        return np.sign(v) * (norm / self.levels) * (lower + (rng.random(len(v)) < level - lower))
+        codes = np.sign(v) * (lower + (rng.random(len(v)) < level - lower))
+        return codes, norm / self.levels, LINEAR

@@ -20,6 +20,7 @@ from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.federation.client import Client
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.runtime import Call, InProcess
@@ -182,10 +183,10 @@ class Node:
         structure, leaves = flatten(tree)
         if not all(map(is_finite, leaves)):
             return {"refused": True}
-        if any(isinstance(leaf, SparseArray | LowRank) for leaf in leaves):
+        if any(isinstance(leaf, SparseArray | LowRank | PackedCodes) for leaf in leaves):
             raise PrivacyError(
-                "a sparse array or low-rank matrix cannot be aggregated securely: positions tell on"
-                " the client, and factors do not add up"
+                "a sparse array, low-rank matrix or quantised vector cannot be aggregated securely:"
+                " positions tell on the client, and factors and codes do not add up"
             )
         flat = [np.asarray(leaf).ravel().astype(np.float64, copy=False) for leaf in leaves]
         vector = np.concatenate(flat) if flat else np.zeros(0)

@@ -8,13 +8,17 @@ from secure_fl.federation import (
     Client,
     ClientPrivacy,
     Federation,
+    PackedCodes,
     ScriptedDropOuts,
     SecureAggregation,
     Stage,
+    wire,
 )
 from secure_fl.fednl import (
+    Dithering,
     Identity,
     LogisticRidge,
+    Natural,
     NewtonState,
     RankR,
     SharedRandK,
@@ -27,6 +31,7 @@ from secure_fl.fednl import (
     mean_value,
     optimum,
 )
+from secure_fl.fednl.problem import LocalProblem
 from secure_fl.fednl.server_steps import cubic_step, projected_step
 from secure_fl.fednl.triangles import pack
 from tests.secure_fl.fednl.problems import random_clients, real_clients
@@ -224,3 +229,23 @@ def test_options_out_of_range_are_refused_before_any_round(
     fed = Federation(random_clients(2, 10, D))
     with pytest.raises(ValueError, match=message):
         next(trainer(fed, OBJECTIVE, d=D, rounds=1, **options))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("compressor", [Natural(), Dithering(5)], ids=str)
+def test_quantised_hessians_travel_as_their_codes(compressor: Natural | Dithering) -> None:
+    """Far fewer bytes up than the triangle's floats; server and clients decode the same."""
+    clients = random_clients(3, 30, D)
+    fed = Federation(clients)
+    driven = fed.rounds(fednl(fed, OBJECTIVE, d=D, rounds=30, option=2, compressor=compressor))
+    next(driven)
+    before = fed.meter.total("c0").bytes_up
+    *_, last = driven
+    entries = D * (D + 1) // 2
+    message = PackedCodes.of(np.zeros(entries), compressor.entry_bits, 0.0)
+    assert len(message.data) == -(-compressor.entry_bits * entries // 8)
+    sent = wire.measure({"slope": np.zeros(D + 2), "difference": message})[0]
+    assert fed.meter.total("c0").bytes_up - before == 30 * sent
+    assert sent + 100 < wire.measure({"slope": np.zeros(D + 2), "difference": np.zeros(entries)})[0]
+    assert np.allclose(last.weights, optimum(Federation(clients), OBJECTIVE, d=D)[0], atol=1e-8)
+    held = [LocalProblem(c, True).support.dense(c.state["hessian"]) for c in clients]
+    assert np.allclose(last.hessian, np.mean(held, axis=0), atol=1e-12)
