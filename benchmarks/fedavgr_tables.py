@@ -117,7 +117,8 @@ def _trials(
         for future in done:
             name, seed = running.pop(future)
             found[name][seed] = future.result()
-            run.progress(f"{name}, seed {seed}")
+            shown = ", ".join(f"{method} {value:.2f}" for method, value in future.result().items())
+            run.progress(f"{name}, seed {seed}: {shown}")
     return found
 
 

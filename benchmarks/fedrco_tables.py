@@ -80,7 +80,8 @@ def main(run: Run, rounds: int, minutes: float, workers: int, device: str) -> No
         order = sorted(tasks, key=lambda t: (-t.clients, t.method in FIRST))
         curves = {}
         for task, curve in zip(order, pool.map(measured, order), strict=True):
-            run.progress(f"{task.partition}, {task.clients} clients, {task.method}")
+            setting = f"{task.partition}, {task.clients} clients, {task.method}"
+            run.progress(f"{setting}: {curve.shared[-1]:.1f}" if curve.shared else f"{setting}: -")
             curves[task] = curve
     _show(run, {task: curves[task] for task in tasks})
     if not run.quick:
@@ -175,11 +176,11 @@ def _show(run: Run, curves: dict[Task, Curve]) -> None:
             *setting,
             task.rate,
             len(curve.shared),
-            curve.shared[-1],
+            curve.shared[-1] if curve.shared else None,
             personal if has_own else None,
             global_mix,
             personal_mix if has_own else None,
-            curve.seconds[-1],
+            curve.seconds[-1] if curve.seconds else None,
             curve.inverting if task.method not in FIRST else None,
             *curve.counted,
         )
