@@ -25,6 +25,7 @@ from secure_fl.run import all_measures, create_run, load_run
 from secure_fl.runtime.loopback import Certificates, Loopback, loopback
 from secure_fl.training import train_heads
 from tests.secure_fl.runtime.consortium import (
+    CLASSES,
     LONGEST,
     NAMES,
     in_process,
@@ -40,8 +41,8 @@ pytest.importorskip("flwr", reason="needs the extra `flower` (pip install secure
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[Loopback]:
-    write_parties(tmp_path)
+def net(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Loopback]:
+    write_parties(tmp_path, classes=getattr(request, "param", CLASSES))
     with loopback(tmp_path) as found:
         found.superlink()
         for name in NAMES:
@@ -152,9 +153,13 @@ def test_fednewton_on_flower_has_the_bytes_of_one_process(net: Loopback) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fednewton", "fednl"])
+@pytest.mark.parametrize(
+    ("method", "net"), [("fednewton", ("x", "y", "z")), ("fednl", ("x", "y"))], indirect=["net"]
+)
 def test_masked_sums_on_flower_give_the_model_of_one_process(net: Loopback, method: Method) -> None:
-    options = {"method": method, "secure": True, "max_weight": 100.0}
+    """Two classes for FedNL, which trains one model for each of more."""
+    classes = ",".join(read_clients(net.folder / "clients")[0].classes)
+    options = {"method": method, "secure": True, "max_weight": 100.0, "classes": classes}
     start_run(net, "masked", rounds=1, **options).wait(timeout=LONGEST)
     expected = in_process(net, 1, method, secure=True)
     np.testing.assert_allclose(weights(net, "masked"), expected, atol=1e-6)
