@@ -28,6 +28,8 @@ _POLL = 0.2
 """Seconds between two looks for answers."""
 _LONGEST_NAME = 60.0
 """Seconds that a node has to say its name."""
+_QUESTIONS = 3
+"""Times that a node is asked for its name; one that is no client's must not hold up every sum."""
 
 
 class GridExchange:
@@ -46,7 +48,8 @@ class GridExchange:
         self._grid = grid
         self._names = frozenset(names)
         self._wait = wait
-        self._asked: set[int] = set()
+        self._left: dict[int, int] = {}
+        """Questions left of the nodes that are there."""
         self._homes: dict[str, int] = {}
 
     def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
@@ -63,17 +66,20 @@ class GridExchange:
         while True:
             there = set(self._grid.get_node_ids())
             self._homes = {name: node for name, node in self._homes.items() if node in there}
-            new = there - self._asked
-            self._asked = there
-            if new:
-                self._learn(new)
+            self._left = {node: self._left.get(node, _QUESTIONS) for node in there}
+            silent = [node for node in there if self._left[node] > 0]
+            if silent:
+                self._learn(silent)
             if len(self._homes) == len(self._names) or time.monotonic() >= end:
                 return
             time.sleep(_POLL)
 
     def _learn(self, nodes: Iterable[int]) -> None:
         question = wire.encode({"do": "name"}, kind=REQUEST)
+        for node in nodes:
+            self._left[node] -= 1
         for node, answer in self._carry(dict.fromkeys(nodes, question), _LONGEST_NAME):
+            self._left[node] = 0
             try:
                 name = wire.decode(answer, kind=ANSWER, source=f"node {node}").get("name")
             except (InputError, ValueError, AttributeError) as error:

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
-from secure_fl.runtime.flower import answer_of, write_app
+from secure_fl.runtime.flower import GridExchange, answer_of, write_app
 from secure_fl.runtime.identities import read_directory, read_identity, write_identity
-from secure_fl.runtime.line import ANSWER
+from secure_fl.runtime.line import ANSWER, REQUEST
 from secure_fl.runtime.plan import read_plan
 from secure_fl.runtime.settings import make_node
 
@@ -129,3 +130,34 @@ def test_a_directory_of_anything_else_is_refused(tmp_path: Path, text: str) -> N
     path.write_text(text)
     with pytest.raises(InputError, match=r"members\.json"):
         read_directory(path)
+
+
+class Slow(GridExchange):
+    """Two nodes in place of the network; the second one misses the first questions."""
+
+    def __init__(self, missed: int) -> None:
+        super().__init__(self, ["a", "b"], wait=0.0)
+        self._missed = missed
+        self.questions = 0
+
+    def get_node_ids(self) -> list[int]:
+        return [1, 2]
+
+    def _carry(self, content: Mapping[int, bytes], seconds: float) -> list[tuple[int, bytes]]:
+        found = []
+        for node, request in content.items():
+            what = wire.decode(request, kind=REQUEST)["do"]
+            self.questions += what == "name" and node == 2
+            if node == 1 or self.questions > self._missed:
+                found.append((node, wire.encode({"name": "?ab"[node]}, kind=ANSWER)))
+        return found
+
+
+def test_a_node_that_is_late_with_its_name_is_asked_again_and_not_for_ever() -> None:
+    request = wire.encode({"do": "run"}, kind=REQUEST)
+    late, silent = Slow(2), Slow(99)
+    answered = [set(late({"a": request, "b": request}, 1.0)) for _ in range(4)]
+    assert answered == [{"a"}, {"a"}, {"a", "b"}, {"a", "b"}]
+    for _ in range(9):
+        assert set(silent({"a": request, "b": request}, 1.0)) == {"a"}
+    assert (late.questions, silent.questions) == (3, 3)
