@@ -3,6 +3,7 @@
 from dp.accounting import Composition, Gaussian, Promise, compose
 from dp.adjacency import Adjacency, Element, Membership, Record
 from dp.audit import Audit, audit
+from dp.calibration import noise_multiplier
 from dp.errors import BudgetError, InputError, LedgerError
 from dp.ledger import Budget, Event, Ledger
 from dp.mechanisms import (
@@ -41,6 +42,7 @@ __all__ = [
     "Statement",
     "audit",
     "compose",
+    "noise_multiplier",
     "release",
     "release_batches",
     "smooth",

@@ -76,7 +76,7 @@ def train_privately(
     X, y = records_of(client, training.device)
     parts = (repr(regularization), np.zeros(0) if drawn is None else drawn)
     request = books.request("steps", np.asarray(parameters, np.float32), *parts)
-    books.book("steps", plan.steps, request)
+    books.book("steps", plan, request)
     values, gradients = as_vectors(network, parameters)
     start, velocity = values.clone(), torch.zeros_like(values)
     assert training.privacy is not None
@@ -125,10 +125,9 @@ def private_feature_sums(
     """
     books = Books(client, model, training)
     plan = make_plan(len(client), training, features=True)
-    assert plan.features is not None
     assert training.privacy is not None
     request = books.request("features", np.asarray(parameters, np.float32))
-    books.book("features", plan.features, request)
+    books.book("features", plan, request)
     network = network_of(client, model, training.device)
     load(network, parameters)
     X, _ = records_of(client, training.device)
@@ -136,7 +135,7 @@ def private_feature_sums(
     with torch.no_grad():
         codes = _placed_sum(network.features(X), grid)
     noise = books.stream(request, b"noise", digest(codes.tobytes()))
-    total = grid.values(codes + drawn_noise(plan.features.noise_multiplier, codes, noise))
+    total = grid.values(codes + drawn_noise(plan.event("features").noise_multiplier, codes, noise))
     client.state["dpsgd.features"] = total / len(client)
     return {"count": float(len(client)), "sum": total}
 

@@ -12,7 +12,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from secure_fl.networks.local import LocalTraining
 
 UNIT = Membership("record contribution")
+Kind: TypeAlias = Literal["features", "steps"]
 SECRET = 32
 """Bytes of the secret behind a client's noise."""
 
@@ -83,9 +84,26 @@ class Plan:
     steps: Gaussian
     features: Gaussian | None
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Events of a round, in their order."""
+        return ("steps",) if self.features is None else ("features", "steps")
+
+    def event(self, kind: Kind) -> Gaussian:
+        """The noise of an event of that kind.
+
+        Raises:
+            PrivacyError: the plan has none.
+        """
+        if kind == "steps":
+            return self.steps
+        if self.features is None:
+            raise PrivacyError("plan: made without a release of features' means")
+        return self.features
+
     def of(self, rounds: int) -> list[Gaussian]:
         """The events of so many rounds, at least 1."""
-        return [_times(each, rounds) for each in (self.features, self.steps) if each is not None]
+        return [_times(self.event(kind), rounds) for kind in self.kinds]
 
 
 def _times(event: Gaussian, rounds: int) -> Gaussian:
@@ -170,13 +188,18 @@ class Books:
         """Randomness of that message; its key follows from the client's secret."""
         return keystream(self._secret, request, *context)
 
-    def book(self, kind: str, event: Gaussian, request: bytes) -> None:
+    def book(self, kind: Kind, plan: Plan, request: bytes) -> None:
         """Writes a message into the ledger before its noise is drawn, unless it is there already.
+
+        Before the first of a run the whole plan must fit, so that no run ends half-way for want of
+        budget, whenever its client joins in.
 
         Raises:
             BudgetError: the ledger's budget would be exceeded.
             PrivacyError: more rounds than planned.
         """
+        if not self._booked:
+            self.check(plan)
         what = f"round {self._client.round} {kind} {request.hex()[:16]}{self._mark}"
         if what in self._booked:
             return
@@ -185,7 +208,7 @@ class Books:
                 f'client "{self._client.name}": {self._privacy.rounds} private rounds were planned'
                 " and all are spent; plan more (DPSGD.rounds), or give another run another seed"
             )
-        self._ledger.spend(Event(what, UNIT, gaussian=event))
+        self._ledger.spend(Event(what, UNIT, gaussian=plan.event(kind)))
 
     def check(self, plan: Plan) -> None:
         """Checks that all planned rounds that are not booked yet fit into the budget.
@@ -195,15 +218,15 @@ class Books:
             InputError: the budget is in another unit.
         """
         planned = []
-        for kind, event in (("features", plan.features), ("steps", plan.steps)):
+        for kind in plan.kinds:
             # A run that was killed in between has booked one and not yet the other.
             left = self._privacy.rounds - self._rounds_booked(kind)
-            if event is not None and left > 0:
-                planned.append(Event("planned", UNIT, gaussian=_times(event, left)))
+            if left > 0:
+                planned.append(Event("planned", UNIT, gaussian=_times(plan.event(kind), left)))
         ledger = self._ledger
         check_budget(ledger.path, ledger.budget, ledger.events, *planned)
 
-    def _rounds_booked(self, kind: str) -> int:
+    def _rounds_booked(self, kind: Kind) -> int:
         return sum(what.split()[2] == kind for what in self._booked)
 
 

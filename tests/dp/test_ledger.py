@@ -36,6 +36,7 @@ def test_events_are_read_back_as_they_were_spent(tmp_path: Path):
         EVENT,
         Event("rows", Record(2.5), Promise(1.0, 1e-5), Gaussian(4.1, discrete=True)),
         Event("training", Membership("client"), gaussian=Gaussian(1.1, 0.01, 500), count=2),
+        Event("steps", Membership("record contribution"), gaussian=Gaussian(1.1, 0.01, 500)),
     )
     digests = [ledger.spend(event) for event in events]
     reopened = Ledger.open(ledger.path)

@@ -128,6 +128,19 @@ def test_a_budget_without_room_for_all_rounds_is_refused_before_anybody_trains(t
     assert tight[0].state["dpsgd.steps"][0] == 3 * TRAINING.steps
 
 
+def test_who_joins_late_is_asked_for_the_whole_plan_before_its_first_step(tmp_path):
+    """Its budget would do for a round and not for three."""
+    clients = large_clients(tmp_path, Budget(3.0, 1e-4, UNIT))
+    fed = Federation(clients, seed=4, participation=FixedNumber(1))
+    with pytest.raises(StepError, match="the budget is 3"):
+        train_by("fedavg", fed)
+    fed = Federation(clients, seed=4, participation=FixedNumber(1))
+    state = NetworkState(MODEL.initial(np.random.default_rng(0)), round=1)
+    with pytest.raises(StepError, match="the budget is 3"):
+        train_by("fedavg", fed, start=state)
+    assert all(client.ledger.events == () for client in clients)
+
+
 def test_the_same_run_again_costs_nothing_and_another_seed_is_another_run(tmp_path):
     """The same request gets the same message, so an adversary learns nothing new from it."""
     clients = large_clients(tmp_path, Budget(4.0, 1e-4, UNIT))
@@ -151,13 +164,13 @@ def test_a_run_killed_between_two_events_of_a_round_still_fits_a_budget_without_
     client.begin(3, 0, 0)
     model, training = FourierModel(3, 5, 12), killed_network.PRIVATE
     plan = make_plan(len(client), training, features=True)
-    for kind, event in (("features", plan.features), ("steps", plan.steps)):
+    for kind in ("features", "steps"):
         books = Books(client, model, training)
-        books.book(kind, event, books.request(kind))
+        books.book(kind, plan, books.request(kind))
         Books(client, model, training).check(plan)
     for number in (1, 2):
         client.begin(3, number, 0)
-        books.book("steps", plan.steps, books.request("steps"))
+        books.book("steps", plan, books.request("steps"))
         Books(client, model, training).check(plan)
 
 
