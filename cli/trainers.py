@@ -123,6 +123,13 @@ _OPTIONS = (
         " record's gradient; default 1.",
     ),
     click.option(
+        "--client-noise",
+        type=click.Choice(["gaussian", "skellam"]),
+        default="gaussian",
+        show_default=True,
+        help="--client-epsilon: discrete Gaussian parts, or Skellam ones, which add up exactly.",
+    ),
+    click.option(
         "--ledger",
         type=click.Path(dir_okay=False, path_type=Path),
         help="--client-epsilon: the federation's books; default: SOURCE.ledger.",
@@ -136,7 +143,7 @@ TRAINERS_ONLY = frozenset(
         *("learning_rate", "local_epochs", "local_batch", "local_momentum", "server_rate"),
         *("proximal", "solver", "damping", "memory", "safeguard", "test", "checkpoint"),
         *("compressor", "option", "gradient_share"),
-        *("client_epsilon", "client_delta", "clip", "ledger"),
+        *("client_epsilon", "client_delta", "clip", "client_noise", "ledger"),
         *("network", *NETWORKS_ONLY),
     }
 )
@@ -166,6 +173,7 @@ def train_rounds(
     client_epsilon: float | None,
     client_delta: float,
     clip: float | None,
+    client_noise: Any,
     ledger: Path | None,
     network: str,
     hidden: str,
@@ -191,6 +199,8 @@ def train_rounds(
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
+    if client_epsilon is None and client_noise != "gaussian":
+        raise InputError(f"--client-noise {client_noise}: needs --client-epsilon")
     recipe: Recipe | NetworkRecipe
     settings |= {"seed": seed, "secure": aggregate == "secure"}
     if network == "linear":
@@ -210,9 +220,8 @@ def train_rounds(
     books = ledger or source.with_name(source.name + ".ledger")
     noise = None
     if client_epsilon is not None:
-        noise = client_privacy(
-            recipe, len(clients[0].classes), client_epsilon, client_delta, clip, books
-        )
+        promise = client_epsilon, client_delta, clip
+        noise = client_privacy(recipe, len(clients[0].classes), *promise, books, client_noise)
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")

@@ -7,6 +7,7 @@ from dp import Budget, Ledger, Record
 from secure_fl.errors import InputError
 from secure_fl.federated_training import RecordPrivacy
 from secure_fl.federation import ClientPrivacy, calibrate
+from secure_fl.federation.noises import NoiseName
 from secure_fl.federation.privacy import UNIT
 from secure_fl.recipe import FEDNL, Recipe
 
@@ -23,7 +24,13 @@ class Planned(Protocol):
 
 
 def client_privacy(
-    recipe: Planned, classes: int, epsilon: float, delta: float, clip: float | None, books: Path
+    recipe: Planned,
+    classes: int,
+    epsilon: float,
+    delta: float,
+    clip: float | None,
+    books: Path,
+    noise: NoiseName = "gaussian",
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the recipe together need.
 
@@ -34,6 +41,7 @@ def client_privacy(
         delta: in (0, 1).
         clip: public L2 norm of a client's update.
         books: the federation's ledger; made, with this budget, where there is none.
+        noise: its kind; see `ClientPrivacy`.
 
     Raises:
         InputError: no clip, or a method whose number of sums is not known beforehand.
@@ -48,9 +56,9 @@ def client_privacy(
             f"client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
             f" and each costs privacy; {without}"
         )
-    noise = calibrate(epsilon, delta, sums)
+    multiplier = calibrate(epsilon, delta, sums, noise)
     ledger = _opened(books, Budget(epsilon, delta, UNIT))
-    return ClientPrivacy(clip, noise, sums, ledger, delta)
+    return ClientPrivacy(clip, multiplier, sums, ledger, delta, noise=noise)
 
 
 def record_privacy(

@@ -110,6 +110,16 @@ def test_client_level_noise_is_stated_with_its_unit_and_paid_once(work, tmp_path
     assert not (tmp_path / "again").exists()
 
 
+def test_skellam_noise_is_asked_for_by_name(work, tmp_path):
+    options = ("--method", "fedavg", "--rounds", 1, "--clip", 1, "--client-noise", "skellam")
+    line = refused("train", work / "clients", "--out", tmp_path / "run", *options)
+    assert "--client-noise skellam: needs --client-epsilon" in line
+    options = (*options, "--client-epsilon", 8, "--aggregate", "secure")
+    found = trained(work, tmp_path / "run", *options, "--ledger", tmp_path / "books")
+    assert "contribution" in found["privacy"]
+    assert '"whole_orders":true' in (tmp_path / "books").read_text().replace(" ", "")
+
+
 def test_a_head_that_hides_every_record_says_so_and_is_paid_once(work, tmp_path):
     promise = ("--epsilon", 20, "--delta", 1e-5, "--unit", "record", "--norm", 4)
     options = ("--method", "private-ridge", "--aggregate", "secure", *promise)
