@@ -113,8 +113,7 @@ def demonstrate_network(
         with deployment(folder / "parties") as running:
             progress("starting an evaluator and three contributors", 0, 1)
             running.start("evaluator")
-            for client in manifest.clients:
-                running.start(client)
+            running.start_contributors(manifest.clients)
             progress("all contributors answer", 0, 1)
             first, seconds = _ask(running, folder / "queries.npy")
             running.kill(killed)

@@ -95,17 +95,27 @@ class Deployment:
         port = self._ports.setdefault(name, free_port())
         return f"http://127.0.0.1:{port}"
 
-    def start(self, name: str, *options: str, wait: bool = True) -> None:
-        """Starts the evaluator or a client's contributor.
+    def start(self, name: str, *options: str) -> None:
+        """Starts the evaluator or a client's contributor, and waits until it works.
 
         Args:
             name: "evaluator" or a client's.
             options: more of the command's.
-            wait: until it says that it works.
 
         Raises:
             ServiceError: it does not, within two minutes.
         """
+        self._launch(name, *options)
+        self._wait_until_well(name)
+
+    def start_contributors(self, names: Sequence[str]) -> None:
+        """Starts several contributors at once; as `start`."""
+        for name in names:
+            self._launch(name)
+        for name in names:
+            self._wait_until_well(name)
+
+    def _launch(self, name: str, *options: str) -> None:
         own = self.folder / name
         port = self.url(name).rpartition(":")[2]
         common = ["--identity", str(own / IDENTITY), "--state", str(own / "state"), "--port", port]
@@ -122,8 +132,6 @@ class Deployment:
                 start_new_session=True,
                 env=_environment(),
             )
-        if wait:
-            self._wait_until_well(name)
 
     def query(self, queries: Path, *options: str) -> "subprocess.Popen[bytes]":
         """Starts the querier; its standard output is one JSON object."""

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-pytest.importorskip("fastapi", reason="needs the extra `service` (pip install securefl[service])")
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
 from cli.main import securefl
 from secure_fl.errors import MissingExtraError

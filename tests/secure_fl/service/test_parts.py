@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("fastapi", reason="needs the extra `service` (pip install securefl[service])")
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
 from fhe.audit import new_audit
 from fhe.errors import InputError as FileError

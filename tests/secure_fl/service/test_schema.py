@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 
-pytest.importorskip("fastapi", reason="needs the extra `service` (pip install securefl[service])")
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 pytest.importorskip("schemathesis", reason="needs the extra `test`")
 
 import requests

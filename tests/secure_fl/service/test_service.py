@@ -16,11 +16,12 @@ import fhe
 from fhe.audit import Audit, new_audit
 from fhe.errors import AnswerError
 
-pytest.importorskip("fastapi", reason="needs the extra `service` (pip install securefl[service])")
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
 from secure_fl.service.errors import ServiceError
 from secure_fl.service.local import copy_parties, deployment
 from secure_fl.service.signing import REPLY_HEADER, new_request, signed
+from secure_fl.service.store import Store
 from tests.secure_fl.service.conftest import CLIENTS
 from tests.secure_fl.service.parties import Players
 
@@ -341,17 +342,21 @@ def test_what_lies_on_the_evaluators_disk_after_an_answer_is_the_batchs_name(pla
 
 
 @pytest.mark.slow
-def test_a_stop_hands_an_evaluation_back(players, made):
-    """With no grace the batch goes back to the queue, and is answered after the next start."""
+@pytest.mark.parametrize("grace", ["0", "300"])
+def test_a_stop_hands_an_evaluation_back_or_finishes_it(players, made, grace):
+    """Without time the batch goes back to the queue, and is answered after the next start."""
     running = players.running
     running.kill("evaluator", signal.SIGTERM)
-    running.start("evaluator", "--grace", "0")
+    running.start("evaluator", "--grace", grace)
     name = players.open(slice(0, 6))
     for client in CLIENTS:
         players.contribute(client, name)
     wait_until(lambda: players.status(name)["state"] == "evaluating")
     assert running.kill("evaluator", signal.SIGTERM) == 0
-    assert "handed back" in running.log("evaluator")
+    store = Store(running.folder / "evaluator" / "state" / "batches.db")
+    state = store.find(made.manifest.fingerprint, name).state
+    store.close()
+    assert state == ("queued" if grace == "0" else "answered")
     start(running)
     assert players.fetch(name).classes.tolist() == made.clear(slice(0, 6))
 
