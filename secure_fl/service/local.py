@@ -167,7 +167,7 @@ class Deployment:
         """Sends a signal to one party and waits for its end; returns its exit code."""
         process = self._running.pop(name)
         process.send_signal(with_signal)
-        return process.wait(timeout=90)
+        return process.wait(timeout=300)
 
     def pid(self, name: str) -> int:
         """A running party's process number."""
