@@ -25,7 +25,7 @@ from secure_fl.splitting import Division, divide
 from secure_fl.training import Progress, quiet, train_heads
 
 CLIENTS = 3
-ALPHA = 0.5
+ALPHA = 0.1
 BITS = 8
 FAILURE_EXPONENT = 128
 BLOCK = 10
@@ -41,7 +41,7 @@ class NetworkDemonstration:
         agreeing: answers equal to the clear rule.
         right: answers equal to the digit's label.
         seconds: from the start of the querier to its answers.
-        killed: the contributor that was killed.
+        killed: the contributor with most records, which was killed.
         quorum_present: contributors of the second answer.
         quorum_agreeing: answers equal to the clear rule over these.
         quorum_differing: of the clear rule's answers, those that the killed one would change.
@@ -109,7 +109,9 @@ def demonstrate_network(
             folder / "parties", facts, heads, failure_exponent=FAILURE_EXPONENT, block=BLOCK
         )
         codes = np.stack([head_codes(head, asked, manifest) for head in heads], axis=1)
-        clear, killed = classify(codes), manifest.clients[-1]
+        clear = classify(codes)
+        # The one whose absence shows most.
+        killed = max(heads, key=lambda head: len(head.bank.records)).client
         with deployment(folder / "parties") as running:
             progress("starting an evaluator and three contributors", 0, 1)
             running.start("evaluator")
