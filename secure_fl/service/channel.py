@@ -70,8 +70,10 @@ class Channel:
         self._url = check_url(url, insecure=insecure)
         self._member, self._patience = member, patience
         self._federation, self._keys = manifest.fingerprint, signature_keys(manifest)
-        context = ssl.create_default_context(cafile=authority)
-        self._http = httpx.Client(verify=context, timeout=TIME_OUT, follow_redirects=False)
+        # Reading the system's authorities takes a while, and plain HTTP has no use for them.
+        tls = self._url.startswith("https:")
+        verify = ssl.create_default_context(cafile=authority) if tls else False
+        self._http = httpx.Client(verify=verify, timeout=TIME_OUT, follow_redirects=False)
 
     def call(self, method: str, path: str, body: bytes = b"") -> Reply:
         """One request, repeated with a fresh signature while it cannot be granted for now.

@@ -209,7 +209,8 @@ class Store:
             if first is None:
                 return None
             db.execute(
-                "UPDATE batches SET state = 'evaluating', attempts = attempts + 1 WHERE id = ?",
+                "UPDATE batches SET state = 'evaluating', attempts = attempts + 1, done = 0"
+                " WHERE id = ?",
                 first,
             )
             return self._find("id = ?", first[0])

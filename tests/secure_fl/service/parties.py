@@ -34,12 +34,18 @@ class Players:
         self.manifest = made.manifest
         # Without TLS: no certificates need to be loaded.
         self._http = httpx.Client(verify=False, timeout=60)
+        self._channels: dict[str, Channel] = {}
         self.secret = fhe.load_secret_keys(running.folder / "querier", PASSPHRASE)
 
     def member(self, name: str) -> Member:
         return read_member(self.running.folder / name / IDENTITY, name, self.manifest)
 
     def channel(self, name: str) -> Channel:
+        if name not in self._channels:
+            self._channels[name] = self.new_channel(name)
+        return self._channels[name]
+
+    def new_channel(self, name: str) -> Channel:
         return Channel(self.running.url(), self.member(name), self.manifest)
 
     def contributor(self, name: str, **terms):

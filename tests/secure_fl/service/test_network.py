@@ -87,7 +87,7 @@ class OverTLS(Deployment):
 
 
 class PlayersOverTLS(Players):
-    def channel(self, name):
+    def new_channel(self, name):
         authority = self.running.certificate
         return Channel(self.running.url(), self.member(name), self.manifest, authority=authority)
 
