@@ -57,7 +57,9 @@ def keys() -> None:
     show_default=True,
     help="A decision is wrong by noise with probability at most 2^-this.",
 )
-@click.option("--block", default=4, show_default=True, help="Queries of one circuit run.")
+@click.option(
+    "--block", default=4, show_default=True, help="Comparisons of one call of a compiled function."
+)
 @passphrase_option
 @output_options
 def new(

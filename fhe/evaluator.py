@@ -5,15 +5,19 @@ a record, a measure, a code nor an answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+
+import numpy as np
 
 from .compiled import compiled_rule
-from .errors import ContributionError, InputError
+from .errors import ContributionError, InputError, LibraryError
 from .keys import EvaluationKeys
-from .knockout import EQUAL, level_name, levels, rule_outputs
+from .knockout import EQUAL, Rows, last_name, level_name, levels, rule_outputs
+from .lwe_layout import split, to_value
 from .messages import Answer, Contribution
+from .operands import call_in_blocks
 from .parameters import RuleParameters
-from .public_key import PublicKey, RingCiphertexts, check_size, to_library_values
+from .public_key import PublicKey, RingCiphertexts, check_size, to_integers
+from .ring import Words
 
 Progress = Callable[[str, int, int], None]
 
@@ -51,31 +55,63 @@ def evaluate(
     ordered = checked(contributions, keys, public)
     first = ordered[0]
     progress("compiling", 0, 1)
-    server = compiled_rule(keys.parameters).server
     # Before the first minute of work, not in its middle.
     for each in ordered:
         check_size(_ciphertexts(each), public, who=_who(each))
+    results = _Calls(keys, public, progress)
 
-    def integers(position: int) -> list[Any]:
+    def integers(position: int) -> Words:
         each = ordered[position]
-        return to_library_values(_ciphertexts(each), public, who=_who(each))
+        return to_integers(_ciphertexts(each), public, who=_who(each))
 
-    def run(name: str, calls: int, pairs: Iterator[tuple[Any, ...]], /) -> list[Any]:
-        results = []
-        for i, pair in enumerate(pairs):
-            results.append(server.run(*pair, evaluation_keys=keys.library_keys, function_name=name))
-            progress(_phase(name, keys.parameters), i + 1, calls)
-        return results
-
-    blocks = rule_outputs(keys.parameters, integers, keys.parameters.blocks(first.queries), run)
+    rule_outputs(keys.parameters, integers, first.queries, results.run)
     return Answer(
         parameters=first.parameters,
         key=first.key,
         federation=first.federation,
         batch=first.batch,
         queries=first.queries,
-        blocks=tuple(each.serialize() for each in blocks),
+        blocks=tuple(results.last),
     )
+
+
+class _Calls:
+    """Calls the library's functions on LWE ciphertexts, and keeps the last function's results.
+
+    Args:
+        keys: of the querier.
+        public: its public key.
+        progress: told after every call.
+    """
+
+    def __init__(self, keys: EvaluationKeys, public: PublicKey, progress: Progress) -> None:
+        self._keys, self._public, self._progress = keys, public, progress
+        self._server = compiled_rule(keys.parameters).server
+        self.last: list[bytes] = []
+
+    def run(self, name: str, rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
+        """As `Run`."""
+        parameters, kind = self._keys.parameters, self._public.kind
+        done, total = 0, parameters.blocks(rows)
+
+        def call(block: tuple[Rows, ...]) -> Rows:
+            nonlocal done
+            frame = self._public.frame
+            values = [to_value(frame, each.reshape(-1, each.shape[-1])) for each in block]
+            found = self._server.run(
+                *values, evaluation_keys=self._keys.library_keys, function_name=name
+            ).serialize()
+            done += 1
+            self._progress(_phase(name, parameters), done, total)
+            if name == last_name(parameters):
+                self.last.append(found)
+                return np.zeros((parameters.block, 0), np.uint64)
+            its_frame, words = split(found, kind)
+            if its_frame != frame:
+                raise LibraryError("concrete-python: results are laid out otherwise than operands")
+            return words.reshape(*kind.shape, -1)
+
+        return call_in_blocks(call, parameters.block, operands)
 
 
 def _ciphertexts(contribution: Contribution) -> RingCiphertexts:

@@ -63,7 +63,7 @@ class KeyFacts:
         lines = [
             f"key {self.fingerprint}",
             f"rule {p['rule']}: {p['contributors']} contributors, {p['classes']} classes,"
-            f" {p['bits']}-bit codes, {p['block']} queries a call",
+            f" {p['bits']}-bit codes, {p['block']} comparisons a call",
             f"a decision takes {self.lookups} table look-ups and is wrong by noise with probability"
             f" at most 2^-{p['failure_exponent']}",
             f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f}, one"

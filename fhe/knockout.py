@@ -1,27 +1,28 @@
 """The rules as knock-outs: which pairs of integers meet, level by level.
 
-A rule is the same whether its integers are ciphertexts, clear digits in the simulated circuit or
-anything else that a `Run` can compare; it knows nothing of encryption.
+A rule is the same whether its integers are ciphertexts or the clear digits of the simulated
+functions: arrays whose first axis is integers, which a `Run` compares row by row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .parameters import RuleParameters
 
-V = TypeVar("V")
-"""One operand of a compiled function: the digits of one integer for a block of queries."""
-
+Rows = NDArray[Any]
+"""Integers, shape (integers, digits, ...)."""
 ONLY = "only"
 EQUAL = "equal"
 
 
-class Run(Protocol[V]):
-    """Calls a compiled function on every tuple of operands, and says how many there will be."""
+class Run(Protocol):
+    """Calls a compiled function on operands, and says how many rows there will be."""
 
-    def __call__(self, name: str, calls: int, operands: Iterator[tuple[V, ...]], /) -> list[V]:
-        """The results in the order of the operands."""
+    def __call__(self, name: str, rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
+        """The results, in the order of the operands' rows."""
 
 
 def level_name(level: int) -> str:
@@ -56,65 +57,76 @@ def levels(parameters: RuleParameters) -> int:
 
 def calls_of(parameters: RuleParameters, queries: int) -> int:
     """Calls of compiled functions that a batch takes."""
-    numbers = parameters.contributors * parameters.numbers
-    minima = max(1, numbers - 1)
-    equalities = parameters.classes if parameters.rule == "paper" else 0
-    return parameters.blocks(queries) * (minima + equalities)
+    if parameters.rule == "paper":
+        by_class = parameters.classes * queries
+        minima = _calls_among(parameters.contributors, by_class, parameters)
+        minima += _calls_among(parameters.classes, queries, parameters)
+        return minima + parameters.blocks(by_class)
+    if parameters.contributors == 1:
+        return parameters.blocks(queries)
+    return _calls_among(parameters.contributors, queries, parameters)
+
+
+def _calls_among(players: int, width: int, parameters: RuleParameters) -> int:
+    total = 0
+    while players > 1:
+        total += parameters.blocks(players // 2 * width)
+        players -= players // 2
+    return total
 
 
 def rule_outputs(
-    parameters: RuleParameters, integers: Callable[[int], Sequence[V]], blocks: int, run: Run[V]
-) -> list[V]:
+    parameters: RuleParameters, integers: Callable[[int], Rows], queries: int, run: Run
+) -> Rows:
     """Runs the rule.
 
     Args:
         parameters: of the rule.
-        integers: what a contributor sent, by its position, asked once: an operand for every block
-            of queries, in the paper's rule for every class and in it every block.
-        blocks: of queries.
+        integers: what a contributor sent, by its position, asked once: a row a query, in the
+            paper's rule for every class and in it every query.
+        queries: of the batch.
         run: calls a compiled function.
 
     Returns:
-        Tournament: the class digits of the smallest packed integer, one operand a block. Paper's
-        rule: Phi* of eq. (106), for every class, in it for every block, 1 where the class attains
-        the smallest code.
+        Tournament: the class digits of the smallest packed integer, a row a query. Paper's rule:
+        Phi* of eq. (106), for every class, in it for every query, 1 where the class attains the
+        smallest code.
     """
     if parameters.rule == "paper":
-        return _paper(parameters, integers, blocks, run)
+        return _paper(parameters, integers, queries, run)
     if parameters.contributors == 1:
-        return run(ONLY, blocks, ((each,) for each in integers(0)))
-    return _knockout(parameters.contributors, integers, blocks, 0, run)
+        return run(ONLY, queries, iter([(integers(0),)]))
+    return _knockout(parameters.contributors, integers, queries, 0, run)
 
 
 def _paper(
-    parameters: RuleParameters, integers: Callable[[int], Sequence[V]], blocks: int, run: Run[V]
-) -> list[V]:
+    parameters: RuleParameters, integers: Callable[[int], Rows], queries: int, run: Run
+) -> Rows:
     """kahm.txt, 3.9: minima over clients for each class, then over classes, then equalities."""
     classes = parameters.classes
-    by_class = _knockout(parameters.contributors, integers, classes * blocks, 0, run)
+    by_class = _knockout(parameters.contributors, integers, classes * queries, 0, run)
 
-    def of_class(c: int) -> Sequence[V]:
-        return by_class[c * blocks : (c + 1) * blocks]
+    def of_class(c: int) -> Rows:
+        return by_class[c * queries : (c + 1) * queries]
 
-    smallest = _knockout(classes, of_class, blocks, levels_among(parameters.contributors), run)
-    return run(EQUAL, len(by_class), zip(by_class, smallest * classes, strict=True))
+    smallest = _knockout(classes, of_class, queries, levels_among(parameters.contributors), run)
+    repeated = np.concatenate([smallest] * classes)
+    return run(EQUAL, len(by_class), iter([(by_class, repeated)]))
 
 
 def _knockout(
-    players: int, integers: Callable[[int], Sequence[V]], width: int, level: int, run: Run[V]
-) -> list[V]:
-    """The smallest of the players' integers, each of `width` operands.
+    players: int, integers: Callable[[int], Rows], width: int, level: int, run: Run
+) -> Rows:
+    """The smallest of the players' integers, each of `width` rows.
 
-    Who has no partner goes to the next level. Integers are asked for when they play, so that no
-    more than half of the first level is in memory at once.
+    Who has no partner goes to the next level. Integers are asked for when they play, so that of
+    the first level only half, its winners, is in memory at once.
     """
     if players == 1:
-        return list(integers(0))
+        return integers(0)
     half = players // 2
-    pairs = chain.from_iterable(
-        zip(integers(i), integers(half + i), strict=True) for i in range(half)
-    )
+    pairs = ((integers(i), integers(half + i)) for i in range(half))
     won = run(level_name(level), half * width, pairs)
     field = [won[i * width : (i + 1) * width] for i in range(half)]
-    field += [list(integers(i)) for i in range(2 * half, players)]
+    field += [integers(i) for i in range(2 * half, players)]
     return _knockout(len(field), field.__getitem__, width, level + 1, run)

@@ -154,7 +154,7 @@ class Answer(Message):
     """The evaluator's encrypted classes.
 
     Attributes:
-        blocks: the library's ciphertexts, as `rule_outputs` orders them.
+        blocks: the library's ciphertexts, a block of results of the last function each.
     """
 
     blocks: tuple[bytes, ...] = attrs.field(repr=False)
@@ -170,7 +170,7 @@ class Answer(Message):
     def _parse(cls, envelope: Envelope, source: str) -> Self:
         fields = cls._facts(envelope, source)
         answer = cls(**fields, blocks=_blocks(envelope.payload, source))
-        runs = answer.parameters.numbers * answer.parameters.blocks(answer.queries)
+        runs = answer.parameters.blocks(answer.parameters.numbers * answer.queries)
         if len(answer.blocks) != runs:
             raise FormatError(
                 f"{source}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"

@@ -29,7 +29,8 @@ class RuleParameters:
         contributors: Q, 1 to 256.
         classes: C, 2 to 65,536.
         bits: p of the codes, 4 to 16.
-        block: queries of one run of a compiled function; the last of a batch is padded.
+        block: integers that one call of a compiled function compares; the last of a level is
+            filled up.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
         rule: "tournament" (Q - 1 minima of packed integers, the class comes out) or "paper" (Q x C
             minima and C equalities, Phi* comes out).
@@ -101,23 +102,23 @@ class RuleParameters:
             )
         return to_digits(packing.pack(codes), packing.digits, self.base)
 
-    def blocks(self, queries: int) -> int:
-        """Blocks that so many queries fill."""
-        return -(-queries // self.block)
+    def blocks(self, rows: int) -> int:
+        """Blocks that so many integers fill."""
+        return -(-rows // self.block)
 
     def decode(self, outputs: Sequence[Ints], queries: int) -> Ints:
         """The classes (queries,) in a rule's outputs; -1 where they name none.
 
         Args:
-            outputs: as `rule_outputs` orders them, shape (block, class digits) each; in the paper's
-                rule (block,).
-            queries: how many of the blocks' rows were asked.
+            outputs: results of the last function, in the order of `rule_outputs`, shape
+                (block, class digits) each; in the paper's rule (block,).
+            queries: how many were asked.
         """
-        found = np.concatenate(outputs)
+        found = np.concatenate(outputs)[: self.numbers * queries]
         if self.rule == "paper":
-            marks = found.reshape(self.classes, -1)[:, :queries]
+            marks = found.reshape(self.classes, queries)
             return np.where(marks.any(axis=0), marks.argmax(axis=0), -1).astype(np.int64)
-        return from_digits(found.astype(np.int64), self.base)[:queries]
+        return from_digits(found.astype(np.int64), self.base)
 
     def fingerprint(self) -> str:
         """Digest of all parameters, 64 hexadecimal digits."""

@@ -42,7 +42,6 @@ import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -60,9 +59,8 @@ from .lwe_layout import (
     input_type,
     read_specs,
     secret_bits,
-    to_value,
 )
-from .operands import operands
+from .operands import integers_of
 from .parameters import RuleParameters
 from .ring import (
     Words,
@@ -269,18 +267,17 @@ def ciphertext_bytes(public: PublicKey, queries: int) -> int:
     return 8 * (rings * public.kind.dimension + count)
 
 
-def to_library_values(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> list[Any]:
-    """The library's ciphertexts, in the order in which `rule_outputs` asks for them.
+def to_integers(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Words:
+    """LWE ciphertexts of a contributor's integers, in the order in which the rule takes them.
 
-    The last block is filled up with ciphertexts of 0 that hide nothing; their answers are not read.
+    Shape (numbers x queries, digits of an integer, k N + 1).
 
     Raises:
         InputError, FormatError: as `extract`.
-        LibraryError: the library cannot read them.
     """
     p = public.parameters
-    rows = extract(ciphertexts, public, who=who).reshape(-1, p.columns, public.kind.dimension + 1)
-    return [to_value(public.frame, each) for each in operands(rows, p)]
+    rows = extract(ciphertexts, public, who=who)
+    return integers_of(rows.reshape(-1, p.columns, rows.shape[1]), p)
 
 
 def check_security(kind: InputType) -> None:

@@ -7,8 +7,8 @@ import numpy as np
 from .circuits import compile_rule
 from .code import Ints
 from .errors import InputError
-from .knockout import rule_outputs
-from .operands import operands
+from .knockout import Rows, rule_outputs
+from .operands import call_in_blocks, integers_of
 from .parameters import RuleParameters
 
 
@@ -30,10 +30,10 @@ def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
     Returns:
         Shape (queries,).
     """
-    return parameters.decode(simulate_outputs(codes, parameters), len(codes))
+    return parameters.decode([simulate_outputs(codes, parameters)], len(codes))
 
 
-def simulate_outputs(codes: Ints, parameters: RuleParameters) -> list[Ints]:
+def simulate_outputs(codes: Ints, parameters: RuleParameters) -> Ints:
     """What the rule's compiled functions give for clear integers, before it is decoded.
 
     Args:
@@ -46,14 +46,16 @@ def simulate_outputs(codes: Ints, parameters: RuleParameters) -> list[Ints]:
     _check(codes, parameters)
     module = compile_rule(parameters)
 
-    def integers(contributor: int) -> list[Ints]:
-        return operands(parameters.encode(codes[:, contributor]), parameters)
+    def integers(contributor: int) -> Ints:
+        return integers_of(parameters.encode(codes[:, contributor]), parameters)
 
-    def run(name: str, _calls: int, pairs: Iterator[tuple[Ints, ...]], /) -> list[Ints]:
+    def run(name: str, _rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
         function = getattr(module, name)
-        return [np.asarray(function.simulate(*pair)) for pair in pairs]
+        return call_in_blocks(
+            lambda block: np.asarray(function.simulate(*block)), parameters.block, operands
+        )
 
-    return rule_outputs(parameters, integers, parameters.blocks(len(codes)), run)
+    return rule_outputs(parameters, integers, len(codes), run)
 
 
 def plain(codes: Ints, parameters: RuleParameters) -> Ints:

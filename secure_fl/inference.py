@@ -28,7 +28,7 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
     Args:
         manifest: the federation's facts.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
-        block: queries of one run.
+        block: integers that one call of a compiled function compares.
     """
     return RuleParameters(
         contributors=len(manifest.clients),

@@ -43,7 +43,7 @@ def set_up(
         manifest: of the federation, without members.
         heads: one a client.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
-        block: queries of one run of the circuit.
+        block: integers that one call of a compiled function compares.
     """
     names = (*manifest.clients, *ROLES)
     for name in names:

@@ -10,7 +10,7 @@ from fhe.audit import new_audit
 from fhe.circuits import compile_rule
 from fhe.errors import AnswerError
 from fhe.knockout import rule_outputs
-from fhe.operands import operands
+from fhe.operands import call_in_blocks, integers_of
 from fhe.parameters import FAILURE_EXPONENTS
 from fhe.public_key import ciphertext_bytes
 
@@ -38,15 +38,16 @@ def test_the_circuit_gives_the_clear_rule_over_those_that_are_there(rule):
     codes[0], codes[1] = 2**5 - 1, 7
     module = compile_rule(whole)
 
-    def run(name, _calls, pairs):
-        return [np.asarray(getattr(module, name).simulate(*pair)) for pair in pairs]
+    def run(name, _rows, operands):
+        function = getattr(module, name)
+        return call_in_blocks(lambda block: np.asarray(function.simulate(*block)), 8, operands)
 
     for present in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
         sent = [np.full((8, whole.columns), whole.base - 1)] * 3
         for i in present:
             sent[i] = whole.encode(codes[:, i])
-        outputs = rule_outputs(whole, lambda i, sent=sent: operands(sent[i], whole), 1, run)
-        found = whole.decode(outputs, 8)
+        output = rule_outputs(whole, lambda i, sent=sent: integers_of(sent[i], whole), 8, run)
+        found = whole.decode([output], 8)
         fewer = fhe.RuleParameters(
             contributors=len(present), classes=3, bits=5, failure_exponent=40, rule=rule
         )

@@ -5,6 +5,8 @@ import itertools
 import attrs
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fhe
 from fhe.circuits import compile_functions, compile_rule
@@ -12,7 +14,7 @@ from fhe.digits import minimum
 from fhe.errors import LibraryError
 from fhe.knockout import calls_of, levels, rule_outputs
 from fhe.lwe_layout import check_wires, input_type, read_specs
-from fhe.operands import operands
+from fhe.operands import call_in_blocks, integers_of
 from fhe.simulation import simulate_outputs
 from kahm import classify, feature_map
 
@@ -112,8 +114,8 @@ def test_the_papers_rule_marks_every_tied_class():
         rule="paper", contributors=2, classes=3, bits=4, block=2, failure_exponent=40
     )
     codes = np.array([[[5, 9, 5], [7, 5, 9]], [[15, 15, 15], [15, 15, 3]]])
-    outputs = simulate_outputs(codes, parameters)
-    np.testing.assert_array_equal(np.stack(outputs, axis=1), feature_map(codes))
+    marks = simulate_outputs(codes, parameters).reshape(3, 2).T
+    np.testing.assert_array_equal(marks, feature_map(codes))
 
 
 @pytest.mark.parametrize("failure", [40, 128])
@@ -125,33 +127,35 @@ def test_the_papers_rule_answers_on_ciphertexts(failure):
     np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
 
 
-def in_python(parameters, codes):
-    """The rule on Python's own integers, and every call that it makes."""
+def in_numpy(parameters, codes):
+    """The rule on one-digit integers, and every call that it makes: name and pairs."""
     calls = []
 
-    def run(name, count, pairs):
-        pairs = list(pairs)
-        calls.append((name, count, len(pairs)))
+    def run(name, rows, operands):
+        pairs = [np.concatenate(each) for each in zip(*operands, strict=True)]
+        assert all(len(each) == rows for each in pairs)
+        calls.append((name, rows))
         if name == "only":
-            return [pair[0] for pair in pairs]
+            return pairs[0]
         if name == "equal":
-            return [int(a == b) for a, b in pairs]
-        return [min(pair) for pair in pairs]
+            return (pairs[0] == pairs[1]).astype(int)
+        return np.minimum(*pairs)
 
-    return rule_outputs(parameters, codes.__getitem__, 2, run), calls
+    found = rule_outputs(parameters, codes.__getitem__, 2, run)
+    called = sum(-(-rows // parameters.block) for _, rows in calls)
+    assert called == calls_of(parameters, 2)
+    return found, calls
 
 
 @pytest.mark.parametrize("players", [1, 2, 3, 5, 8, 13, 100, 255, 256])
 def test_everybody_plays_and_q_minus_one_minima_are_taken(players):
     parameters = fhe.RuleParameters(contributors=players, classes=5, bits=6)
-    codes = np.random.default_rng(players).integers(0, 1000, (players, 2)).tolist()
-    found, calls = in_python(parameters, codes)
-    assert found == np.min(codes, axis=0).tolist()
-    assert all(said == made for _, said, made in calls)
-    assert sum(made for _, _, made in calls) == calls_of(parameters, 2 * parameters.block)
+    codes = np.random.default_rng(players).integers(0, 1000, (players, 2))
+    found, calls = in_numpy(parameters, codes)
+    assert found.tolist() == codes.min(axis=0).tolist()
     if players > 1:
-        assert [name for name, _, _ in calls] == [f"level_{i}" for i in range(levels(parameters))]
-        assert sum(made for _, _, made in calls) == 2 * (players - 1)
+        assert [name for name, _ in calls] == [f"level_{i}" for i in range(levels(parameters))]
+        assert sum(rows for _, rows in calls) == 2 * (players - 1)
 
 
 @pytest.mark.parametrize(("players", "classes"), [(1, 2), (2, 5), (7, 3), (10, 20)])
@@ -160,17 +164,15 @@ def test_the_papers_rule_takes_qc_minus_one_minima_and_c_equalities(players, cla
         contributors=players, classes=classes, bits=6, rule="paper", failure_exponent=40
     )
     codes = np.random.default_rng(0).integers(0, 9, (players, classes, 2))
-    found, calls = in_python(parameters, codes.reshape(players, -1).tolist())
-    np.testing.assert_array_equal(
-        np.reshape(found, (classes, 2)).T, feature_map(codes.T.swapaxes(1, 2))
-    )
-    assert sum(made for name, _, made in calls if name != "equal") == 2 * (players * classes - 1)
-    assert calls[-1] == ("equal", 2 * classes, 2 * classes)
-    assert sum(made for _, _, made in calls) == calls_of(parameters, 2 * parameters.block)
+    found, calls = in_numpy(parameters, codes.reshape(players, -1))
+    marks = found.reshape(classes, 2).T
+    np.testing.assert_array_equal(marks, feature_map(np.moveaxis(codes, 2, 0)))
+    assert sum(rows for name, rows in calls if name != "equal") == 2 * (players * classes - 1)
+    assert calls[-1] == ("equal", 2 * classes)
 
 
 def test_a_level_is_finished_before_the_next_begins(keys, public):
-    codes = np.random.default_rng(7).integers(0, 64, (9, 3, 5))
+    codes = np.random.default_rng(7).integers(0, 64, (9, 3, 5))  # 9 matches in each of 2 levels
     sent = [
         fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="f", batch="b")
         for i in range(3)
@@ -215,8 +217,8 @@ def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters, r
     lookups = {
         name: function.programmable_bootstrap_count for name, function in module.functions().items()
     }
-    _, calls = in_python(parameters, np.zeros((3, 2 * parameters.numbers), int).tolist())
-    made = sum(lookups[name] * count for name, count, _ in calls) / 2 / parameters.block
+    _, calls = in_numpy(parameters, np.zeros((3, 2 * parameters.numbers), int))
+    made = sum(lookups[name] * rows for name, rows in calls) / 2 / parameters.block
     assert made <= parameters.lookups
     assert parameters.lookups * module.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
 
@@ -264,18 +266,33 @@ def test_both_sides_compile_the_same_circuit(parameters):
     assert again.client.specs.serialize() == compile_rule(parameters).client.specs.serialize()
 
 
-def test_operands_are_blocks_of_one_integer_and_the_last_is_filled_up():
+def test_integers_are_taken_class_by_class_and_in_it_query_by_query():
     parameters = fhe.RuleParameters(
-        contributors=2, classes=2, bits=4, block=2, rule="paper", failure_exponent=40
+        contributors=2, classes=2, bits=4, rule="paper", failure_exponent=40
     )
-    rows = np.arange(1, 13).reshape(3, 4)
-    found = [each.tolist() for each in operands(rows, parameters)]
-    assert found == [
-        [[1, 2], [5, 6]],
-        [[9, 10], [0, 0]],
-        [[3, 4], [7, 8]],
-        [[11, 12], [0, 0]],
-    ]
+    found = integers_of(np.arange(1, 13).reshape(3, 4), parameters)
+    assert found.tolist() == [[1, 2], [5, 6], [9, 10], [3, 4], [7, 8], [11, 12]]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=9),
+    block=st.integers(1, 10),
+    digits=st.integers(1, 3),
+)
+def test_blocks_hold_whoevers_rows_come_next_and_padding_never_reaches_results(
+    sizes, block, digits
+):
+    total, called = sum(sizes), []
+    rows = np.arange(1, total * digits + 1).reshape(total, digits)
+    parts = np.split(rows, np.cumsum(sizes)[:-1])
+
+    def call(operands):
+        called.append([each.shape for each in operands])
+        return operands[0] + operands[1]
+
+    found = call_in_blocks(call, block, zip(parts, parts, strict=True))
+    np.testing.assert_array_equal(found, 2 * rows)
+    assert called == [[(block, digits)] * 2] * -(-total // block)
 
 
 @pytest.mark.parametrize(
