@@ -130,7 +130,8 @@ CASES = (
     ("paper", 5, 10, 2),
     ("paper", 10, 20, 1),
 )
-"""Rule, clients, classes, and queries of one run."""
+"""Rule, clients, classes, and queries of a batch."""
+BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -145,14 +146,14 @@ class Decision:
     right: bool
 
 
-def _decide(parameters: fhe.RuleParameters) -> Decision:
-    """Keys, contributions, one evaluation of a run of queries, and the answers."""
+def _decide(parameters: fhe.RuleParameters, queries: int) -> Decision:
+    """Keys, contributions, one evaluation of a batch of queries, and the answers."""
     compiled_rule(parameters)
     start = time.perf_counter()
     keys = fhe.generate_keys(parameters)
     drawn = time.perf_counter() - start
     public = fhe.make_public_key(keys)
-    shape = (parameters.block, parameters.contributors, parameters.classes)
+    shape = (queries, parameters.contributors, parameters.classes)
     codes = np.random.default_rng(1).integers(0, 2**parameters.bits, shape)
     sent = [
         fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="", batch="")
@@ -164,11 +165,11 @@ def _decide(parameters: fhe.RuleParameters) -> Decision:
     answer = fhe.evaluate(sent, keys.evaluation, public)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     return Decision(
-        seconds / parameters.block,
+        seconds / queries,
         busy / seconds,
         drawn,
         len(keys.evaluation.content),
-        len(sent[0].to_bytes()) / parameters.block,
+        len(sent[0].to_bytes()) / queries,
         bool(np.array_equal(fhe.read_answer(answer, keys), classify(codes))),
     )
 
@@ -191,9 +192,10 @@ def _decisions(run: Run) -> None:
                     contributors=clients,
                     classes=classes,
                     bits=8,
-                    block=min(queries, 4) if run.quick else queries,
+                    block=BLOCK,
                     failure_exponent=exponent,
-                )
+                ),
+                min(queries, 4) if run.quick else queries,
             )
             measured[rule, clients, exponent] = found.seconds
             row = (rule, clients, classes, f"2^-{exponent}", queries, found.seconds, found.cores)

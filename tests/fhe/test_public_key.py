@@ -27,7 +27,7 @@ from fhe.public_key import (
     make_public_key,
     noise_variance,
     save_public_key,
-    to_library_values,
+    to_integers,
 )
 
 
@@ -241,7 +241,7 @@ def test_another_public_key_is_noticed_by_its_fingerprint(keys, public):
     other = make_public_key(keys)
     made = encrypt_digits(np.zeros((1, public.kind.shape[1]), np.int64), other)
     with pytest.raises(fhe.InputError, match="c1: under public key"):
-        to_library_values(made, public, who="c1")
+        to_integers(made, public, who="c1")
 
 
 def test_the_fingerprint_is_bound_to_the_evaluation_keys(public):
