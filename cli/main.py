@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input.
 """
 
 import importlib
+import signal
 import sys
 from typing import Any
 
@@ -76,6 +77,21 @@ def securefl() -> None:
     Clients train heads on their own files; an untrusted evaluator classifies queries on
     ciphertexts. Start with `securefl demo`.
     """
+    _keep_interrupts_to_this_thread()
+
+
+def _keep_interrupts_to_this_thread() -> None:
+    """Imports the libraries that start threads while Ctrl-C is blocked, which threads inherit.
+
+    While concrete-python compiles, whichever thread takes Ctrl-C kills the process. This one blocks
+    it meanwhile (`fhe.library.interrupts_wait`), so no other may be there to take it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        import numpy  # noqa: F401  # for the threads that it starts
+        import scipy.linalg  # noqa: F401  # as above
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def exit_code_of(error: Exception) -> int | None:

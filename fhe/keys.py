@@ -11,7 +11,7 @@ from typing import Any
 from .compiled import compiled_rule
 from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, SecretError, VersionError
-from .library import concrete_fhe
+from .library import concrete_fhe, interrupts_wait
 from .parameters import RuleParameters
 from .seal import seal, unseal
 
@@ -83,11 +83,12 @@ def generate_keys(parameters: RuleParameters) -> SecretKeys:
     """
     client = _client(parameters)
     # The library's own default seeds come from its generator; these come from the system's.
-    client.keys.generate(
-        force=True,
-        secret_seed=secrets.randbits(128),
-        encryption_seed=secrets.randbits(128),
-    )
+    with interrupts_wait():
+        client.keys.generate(
+            force=True,
+            secret_seed=secrets.randbits(128),
+            encryption_seed=secrets.randbits(128),
+        )
     return _with_evaluation(parameters, client)
 
 
