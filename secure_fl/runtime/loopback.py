@@ -1,10 +1,12 @@
 """A SuperLink and SuperNodes as processes of this machine, for trials, tests and measurements.
 
 Linux only: processes are found by a mark in their environment, so that all are stopped whatever
-started them, the ones that Flower puts into sessions of their own included.
+started them, the ones that Flower puts into sessions of their own included. Should this process be
+killed, the kernel kills those that it started, and Flower's own follow their parents.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -21,6 +23,8 @@ from attrs import frozen
 POLL = 0.2
 """Seconds between two looks of Flower's SuperExec for work; Flower's default is 1."""
 _MARK = "SECUREFL_LOOPBACK"
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that a process gets when its parent ends."""
 _BIN = Path(sys.executable).parent
 
 
@@ -141,6 +145,7 @@ class Loopback:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
             )
         self._running[name] = mark, process
         return process
@@ -193,6 +198,10 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _marked(mark: str) -> list[int]:

@@ -2,6 +2,8 @@
 
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -317,3 +319,27 @@ def test_everything_that_a_deployment_started_is_gone_when_it_ends(tmp_path: Pat
         assert Path("/proc", pid).exists()
     state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True).stdout
     assert state.strip() in ("", "Z", "Zs")
+
+
+def test_a_deployment_ends_with_the_process_that_started_it_however_that_ends(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from secure_fl.runtime.loopback import Loopback\n"
+        "net = Loopback(Path(sys.argv[1]))\n"
+        "print(net.start('child', 'python', '-c', 'import time; time.sleep(600)').pid)\n"
+        "time.sleep(600)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = parent.stdout.readline().strip()
+        assert Path("/proc", pid).exists()
+        parent.kill()
+    command = ["ps", "-o", "args=", pid]
+    end = time.monotonic() + 60
+    while "sleep" in subprocess.run(command, capture_output=True, text=True).stdout:
+        assert time.monotonic() < end
+        time.sleep(0.05)
