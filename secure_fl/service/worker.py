@@ -108,7 +108,11 @@ def _listen(jobs: "queue.Queue[int | None]") -> None:
 
 
 def _say(speak: TextIO, **message: Any) -> None:
-    speak.write(json.dumps(message) + "\n")
+    try:
+        speak.write(json.dumps(message) + "\n")
+    except BrokenPipeError:
+        # The parent died, and `_listen` has not seen it yet: no traceback in its log.
+        os._exit(0)
 
 
 if __name__ == "__main__":
