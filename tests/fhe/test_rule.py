@@ -90,7 +90,12 @@ def test_every_pair_of_four_bit_codes_is_compared_right(failure):
 @pytest.mark.parametrize(("classes", "failure"), [(2, 40), (5, 40), (5, 128)])
 def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, classes, failure):
     parameters = fhe.RuleParameters(
-        rule=rule, contributors=contributors, classes=classes, bits=5, failure_exponent=failure
+        rule=rule,
+        contributors=contributors,
+        classes=classes,
+        bits=5,
+        block=32,
+        failure_exponent=failure,
     )
     rng = np.random.default_rng(contributors)
     codes = rng.integers(0, 32, (16, contributors, classes))
