@@ -127,10 +127,9 @@ def _who(contribution: Contribution) -> str:
 
 def _phase(name: str, parameters: RuleParameters) -> str:
     """What is being computed, for people."""
-    count = levels(parameters)
-    for i in range(count):
-        if name == level_name(i):
-            return f"level {i + 1} of {count}"
+    names = [level_name(i) for i in range(levels(parameters))]
+    if name in names:
+        return f"level {names.index(name) + 1} of {len(names)}"
     return "comparing classes" if name == EQUAL else "evaluating"
 
 

@@ -141,7 +141,13 @@ def train_linear_model(
         return figures
 
     noise = privacy if isinstance(privacy, ClientPrivacy) else None
-    with _federation(members, recipe, noise) as fed:
+    with federation_of(
+        members,
+        participants=recipe.drawn,
+        secure=recipe.secure,
+        privacy=noise,
+        seed=recipe.seed,
+    ) as fed:
         start: Any = None if checkpoint is None else fed.resume(checkpoint)
         state: Any = start
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
@@ -153,14 +159,13 @@ def train_linear_model(
         for each in driven:
             state = each
         measure(state)
-        totals = {name: fed.meter.total(name) for name in fed.names}
+        traffic = traffic_of(fed)
         spent = None if noise is None else fed.privacy_statement()
     if promise is not None:
         spent = promise.text()
     origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
     weights = model_weights(state.weights, recipe)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
-    traffic = {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
     return Trained(model, state.round, dict(figures), traffic, spent)
 
 
@@ -212,17 +217,36 @@ def objective_of(recipe: Recipe, classes: int) -> Objective:
     return kind(recipe.ridge, classes)
 
 
-def _federation(
-    clients: Sequence[Client], recipe: Recipe, privacy: ClientPrivacy | None
+def federation_of(
+    clients: Sequence[Client],
+    *,
+    participants: int | None,
+    secure: bool,
+    privacy: ClientPrivacy | None,
+    seed: int,
 ) -> Federation:
-    count = recipe.drawn
+    """The clients as a recipe wants them asked.
+
+    Args:
+        clients: all of them.
+        participants: of a round; None takes all.
+        secure: whether sums are masked.
+        privacy: client-level noise, if any.
+        seed: of the experiment's randomness.
+    """
     return Federation(
         clients,
-        seed=recipe.seed,
-        participation=AllClients() if count is None else FixedNumber(count),
-        aggregation=SecureAggregation() if recipe.secure else None,
+        seed=seed,
+        participation=AllClients() if participants is None else FixedNumber(participants),
+        aggregation=SecureAggregation() if secure else None,
         privacy=privacy,
     )
+
+
+def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:
+    """Bytes that each client sent and received so far, by name."""
+    totals = {name: fed.meter.total(name) for name in fed.names}
+    return {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
 
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:

@@ -10,15 +10,8 @@ import numpy as np
 
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federated_training import Trained
-from secure_fl.federation import (
-    AllClients,
-    Client,
-    ClientPrivacy,
-    Federation,
-    FixedNumber,
-    SecureAggregation,
-)
+from secure_fl.federated_training import Trained, federation_of, traffic_of
+from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.networks.artifact import TrainedNetwork
 from secure_fl.networks.local import LocalTraining
 from secure_fl.networks.models import ConvNet, FourierModel, Model, Perceptron, accuracy
@@ -140,13 +133,12 @@ def train_network(
             figures["accuracy"] = accuracy(model, state.parameters, *probe)
         return figures
 
-    participants = recipe.participants
-    with Federation(
+    with federation_of(
         members,
-        seed=recipe.seed,
-        participation=AllClients() if participants is None else FixedNumber(participants),
-        aggregation=SecureAggregation() if recipe.secure else None,
+        participants=recipe.participants,
+        secure=recipe.secure,
         privacy=client_level,
+        seed=recipe.seed,
     ) as fed:
         resumed = None if checkpoint is None else fed.resume(checkpoint)
         rng = np.random.default_rng([recipe.seed, 1])
@@ -161,7 +153,7 @@ def train_network(
         for each in driven:
             state = each
         measure(state)
-        totals = {name: fed.meter.total(name) for name in fed.names}
+        traffic = traffic_of(fed)
         spent = None if client_level is None else fed.privacy_statement()
     if record_level is not None:
         books = [each.ledger for each in members if each.ledger is not None]
@@ -172,7 +164,6 @@ def train_network(
     network = TrainedNetwork(
         model, state.parameters, first.classes, first.features, float(scale), origin
     )
-    traffic = {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
     return Trained(network, state.round, dict(figures), traffic, spent)
 
 
