@@ -84,7 +84,7 @@ def _keep_interrupts_to_this_thread() -> None:
     """Imports the libraries that start threads while Ctrl-C is blocked, which threads inherit.
 
     While concrete-python compiles, whichever thread takes Ctrl-C kills the process. This one blocks
-    it meanwhile (`fhe.library.interrupts_wait`), so no other may be there to take it.
+    it meanwhile (`fhe.library.signals_kept`), so no other may be there to take it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

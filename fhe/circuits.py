@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .digits import Traced, equality, look_up, minimum
 from .errors import LibraryError
 from .knockout import EQUAL, ONLY, level_name, levels, levels_among
-from .library import concrete_fhe, interrupts_wait, remove_at_exit
+from .library import concrete_fhe, remove_at_exit, signals_kept
 from .lwe_layout import check_wires
 from .parameters import RuleParameters
 
@@ -116,7 +116,7 @@ def compile_functions(
         dump_artifacts_on_unexpected_failures=False,
     )
     try:
-        with interrupts_wait():
+        with signals_kept():
             module = compiler.compile(inputs, configuration)
     except RuntimeError as error:
         raise LibraryError(f"concrete-python: {' '.join(str(error).split())}") from error

@@ -12,7 +12,7 @@ from .compiled import compiled_rule
 from .errors import ContributionError, InputError, LibraryError
 from .keys import EvaluationKeys
 from .knockout import EQUAL, Rows, last_name, level_name, levels, rule_outputs
-from .library import interrupts_wait
+from .library import signals_kept
 from .lwe_layout import split, to_value
 from .messages import Answer, Contribution
 from .operands import call_in_blocks
@@ -99,7 +99,7 @@ class _Calls:
             nonlocal done
             frame = self._public.frame
             values = [to_value(frame, each.reshape(-1, each.shape[-1])) for each in block]
-            with interrupts_wait():
+            with signals_kept():
                 found = self._server.run(
                     *values, evaluation_keys=self._keys.library_keys, function_name=name
                 ).serialize()

@@ -11,7 +11,7 @@ from typing import Any
 from .compiled import compiled_rule
 from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, SecretError, VersionError
-from .library import concrete_fhe, interrupts_wait
+from .library import concrete_fhe, signals_kept
 from .parameters import RuleParameters
 from .seal import seal, unseal
 
@@ -83,7 +83,7 @@ def generate_keys(parameters: RuleParameters) -> SecretKeys:
     """
     client = _client(parameters)
     # The library's own default seeds come from its generator; these come from the system's.
-    with interrupts_wait():
+    with signals_kept():
         client.keys.generate(
             force=True,
             secret_seed=secrets.randbits(128),

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import shutil
 import signal
 import warnings
@@ -15,7 +16,7 @@ def concrete_fhe() -> Any:
     Its namespace package asks for `pkg_resources`, whose deprecation is the library's to mend and
     would be printed at every command.
     """
-    with warnings.catch_warnings(), interrupts_wait():
+    with warnings.catch_warnings(), signals_kept():
         warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
         from concrete import fhe
 
@@ -23,17 +24,35 @@ def concrete_fhe() -> Any:
 
 
 @contextlib.contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Keeps Ctrl-C until the block ends.
+def signals_kept() -> Iterator[None]:
+    """Keeps Ctrl-C until the block ends, and the process's signal handlers as they were before it.
 
-    Within the library's import it would come out as an ImportError, and while the library compiles,
-    draws keys or runs a function its own handler kills the process, and what is half-written stays.
+    Within the library's import Ctrl-C would come out as an ImportError, and while the library
+    compiles, draws keys or runs a function its own handler kills the process, and what is
+    half-written stays. The import and the first run leave handlers behind, that of SIGPIPE among
+    them: a peer that hangs up would then kill the process, where Python raises BrokenPipeError.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handlers = {number: _handler(number) for number in signal.valid_signals() - _FIXED}
     try:
         yield
     finally:
+        for number, handler in handlers.items():
+            _sigaction(number, handler, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_FIXED = {signal.SIGKILL, signal.SIGSTOP}
+# The module `signal` sees only what was set through it, and sets from the main thread alone.
+_sigaction = ctypes.CDLL(None).sigaction
+_sigaction.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
+
+
+def _handler(number: int) -> ctypes.Array[ctypes.c_char]:
+    """The C library's `struct sigaction` of a signal, in more bytes than any platform's takes."""
+    found = ctypes.create_string_buffer(1024)
+    _sigaction(number, None, found)
+    return found
 
 
 def remove_at_exit(server: Any) -> None:
