@@ -131,7 +131,7 @@ CASES = (
     ("paper", 10, 20, 1),
 )
 """Rule, clients, classes, and queries of a batch."""
-BLOCK = 8
+BLOCK = 32
 
 
 @dataclass(frozen=True)

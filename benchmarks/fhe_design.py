@@ -1,6 +1,6 @@
 """Which circuit takes the cheapest encrypted minimum of two 8-bit codes with their classes?
 
-One of 20 classes takes 5 bits, and each part has whole digits: 13 digits in base 2, 7 in base 4.
+One of 20 classes takes 5 bits, and each part has whole digits: 13 in base 2, 6 in base 5.
 Every variant is compiled for the same failure probability, run on the same integers and compared
 with NumPy; all are timed in turn, round by round, so that a busy machine slows them alike. Beside
 the time stands the compiler's own cost estimate, which no other load on the machine can change.
@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks._harness import Run, benchmark
+from fhe.code import Packing, to_digits
+from fhe.digits import base_of, minimum
 from fhe.library import concrete_fhe
 
-CODE_BITS, CLASS_BITS = 8, 5
-BITS = CODE_BITS + CLASS_BITS
+CODE_BITS, CLASSES = 8, 20
 Traced = Any
 
 
@@ -29,28 +30,30 @@ class Variant:
         name: for the table.
         less: from differences (pairs, digits) of base-B digits to an array (pairs,) that is the
             step where a < b and 0 elsewhere.
-        log_base: bits of a digit.
+        base: of the digits.
         strategy: of the compiler: "MULTI" or "MONO" parameter sets.
         keep: digits that the selection returns; None keeps all.
+        ordered: whether the compiler must be shown a >= b only, digit by digit.
     """
 
     name: str
     less: Callable[[Traced, int, int], Traced]
-    log_base: int = 2
+    base: int = 4
     strategy: str = "MULTI"
     keep: int | None = None
+    ordered: bool = False
 
     @property
-    def digits(self) -> int:
-        """Digits of an integer."""
-        return -(-CODE_BITS // self.log_base) - (-CLASS_BITS // self.log_base)
+    def packing(self) -> Packing:
+        """How an integer becomes digits."""
+        return Packing(CODE_BITS, CLASSES, self.base)
 
     def minimum(self, a: Traced, b: Traced) -> Traced:
         """The smaller of a and b, digit by digit."""
-        top = 2**self.log_base - 1
-        step, start = 2 * top + 1, self.digits - (self.keep or self.digits)
+        top, digits = self.base - 1, self.packing.digits
+        step, start = 2 * top + 1, digits - (self.keep or digits)
         difference = a - b
-        less = self.less(difference, self.digits, step)
+        less = self.less(difference, digits, step)
         index = difference[:, start:] + top + less.reshape((a.shape[0], 1))
 
         def chosen(value: Any) -> Any:
@@ -58,6 +61,24 @@ class Variant:
             return np.where(value >= step, value - step - top, 0)
 
         return b[:, start:] + concrete_fhe().univariate(chosen)(index)
+
+
+@dataclass(frozen=True)
+class FreeBit(Variant):
+    """Tables of `width` bits that use the free bit above them (fhe/digits.py)."""
+
+    width: int = 3
+    ordered: bool = True
+
+    def minimum(self, a: Traced, b: Traced) -> Traced:
+        """The smaller of a and b, digit by digit."""
+        return minimum(a, b, self.keep or self.packing.digits, self.width)
+
+
+def free_bit(width: int, note: str = "", keep: int | None = None) -> FreeBit:
+    """The variant in the largest base that tables of so many bits can select."""
+    base = base_of(width)
+    return FreeBit(f"base {base}, free bit{note}", chain, base, keep=keep, width=width)
 
 
 def _table(function: Callable[[Any], Any], value: Traced) -> Traced:
@@ -130,43 +151,47 @@ def pairs_of_digits(difference: Traced, digits: int, step: int) -> Traced:
 
 
 VARIANTS = (
+    free_bit(3, " (in use at 2^-128)"),
+    free_bit(4, " (in use at 2^-40, 2^-64)"),
+    free_bit(2),
+    Variant("base 4, one chain, one parameter set", chain, strategy="MONO"),
+    Variant("base 2, signs in pairs, one parameter set", tree(2), 2, "MONO"),
+    free_bit(3, ", class digits only", keep=3),
+    free_bit(4, ", class digits only", keep=2),
+    Variant("base 2, one chain, one parameter set", chain, 2, "MONO"),
     Variant("base 4, signs in threes", tree(3)),
-    Variant("base 4, one chain, one parameter set (in use)", chain, strategy="MONO"),
-    Variant("base 2, signs in pairs, one parameter set (in use)", tree(2), 1, "MONO"),
-    Variant("base 2, one chain, one parameter set", chain, 1, "MONO"),
-    Variant("base 4, one chain, class digits only", chain, strategy="MONO", keep=3),
-    Variant("base 2, signs in pairs, class digits only", tree(2), 1, "MONO", keep=5),
     Variant("base 4, signs in threes, one parameter set", tree(3), strategy="MONO"),
     Variant("base 4, signs in pairs", tree(2)),
     Variant("base 4, one chain", chain),
     Variant("base 4, three chains", chains),
     Variant("base 4, sign of two digits at once", pairs_of_digits),
-    Variant("base 2, signs in threes", tree(3), 1),
-    Variant("base 8, signs in threes", tree(3), 3),
+    Variant("base 2, signs in threes", tree(3), 2),
+    Variant("base 8, signs in threes", tree(3), 8),
 )
 
 
 def _integers(pairs: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Random pairs, half of which agree in their codes, and the two ends."""
-    a, b = rng.integers(0, 2**BITS, (2, pairs))
-    low = 2**CLASS_BITS - 1
-    b[: pairs // 2] = (a[: pairs // 2] & ~low) | (b[: pairs // 2] & low)
-    a[0], b[0] = 2**BITS - 1, 0
+    """Codes and classes, shape (pairs, 2): random, half of them with equal codes, and the ends."""
+    a, b = rng.integers(0, (2**CODE_BITS, CLASSES), (2, pairs, 2))
+    b[: pairs // 2, 0] = a[: pairs // 2, 0]
+    a[0], b[0] = (2**CODE_BITS - 1, CLASSES - 1), 0
     return a, b
 
 
-def _digits(values: Any, variant: Variant) -> Any:
-    shifts = variant.log_base * np.arange(variant.digits)[::-1]
-    return (values[:, None] >> shifts) & (2**variant.log_base - 1)
+def _packed(values: Any, variant: Variant) -> Any:
+    """Codes and classes as integers of whole digits each."""
+    return values[:, 0] * variant.base**variant.packing.class_digits + values[:, 1]
 
 
 def _compile(variant: Variant, pairs: int, failure: float) -> Any:
     fhe = concrete_fhe()
-    low = np.zeros((pairs, variant.digits), np.int64)
-    high = low + 2**variant.log_base - 1
+    low = np.zeros((pairs, variant.packing.digits), np.int64)
+    high = low + variant.base - 1
     rng = np.random.default_rng(0)
     inputs = [(a, b) for a in (low, high) for b in (low, high)]
-    inputs += [tuple(rng.integers(0, high.max() + 1, (2, *low.shape))) for _ in range(20)]
+    inputs += [tuple(rng.integers(0, variant.base, (2, *low.shape))) for _ in range(20)]
+    if variant.ordered:
+        inputs = [(np.maximum(a, b), np.minimum(a, b)) for a, b in inputs]
 
     def build(p_error: float) -> Any:
         configuration = fhe.Configuration(
@@ -188,10 +213,11 @@ def _compile(variant: Variant, pairs: int, failure: float) -> Any:
 def _facts(variant: Variant, pairs: int, exponent: int) -> tuple[list[Any], Callable[[], Any]]:
     circuit = _compile(variant, pairs, 2.0**-exponent)
     circuit.keygen()
-    a, b = _integers(pairs, np.random.default_rng(1))
-    encrypted = circuit.encrypt(_digits(a, variant), _digits(b, variant))
+    a, b = (_packed(each, variant) for each in _integers(pairs, np.random.default_rng(1)))
+    count, base = variant.packing.digits, variant.base
+    encrypted = circuit.encrypt(to_digits(a, count, base), to_digits(b, count, base))
     found = circuit.decrypt(circuit.run(*encrypted))
-    expected = _digits(np.minimum(a, b), variant)[:, -found.shape[1] :]
+    expected = to_digits(np.minimum(a, b), count, base)[:, -found.shape[1] :]
     lookups = circuit.programmable_bootstrap_count // pairs
     row = [
         *(variant.name, f"2^-{exponent}", lookups, circuit.complexity / pairs / 1e6),

@@ -58,7 +58,10 @@ def keys() -> None:
     help="A decision is wrong by noise with probability at most 2^-this.",
 )
 @click.option(
-    "--block", default=4, show_default=True, help="Comparisons of one call of a compiled function."
+    "--block",
+    default=32,
+    show_default=True,
+    help="Comparisons of one call of a compiled function, at most.",
 )
 @passphrase_option
 @output_options

@@ -1,62 +1,77 @@
-"""The compiled functions of a rule, one a level of its knock-out.
+"""The compiled functions of a rule: its minimum and its last step, for blocks of several sizes.
 
-Every function takes two (block, digits) arrays of encrypted digits. The compiler is told which
-result may become which operand: noise grows from level to level, since a minimum is b plus a table,
-and parameters are chosen for the last one.
+Every function takes two (block, digits) arrays of encrypted digits. All levels of a knock-out share
+one function, since one set of parameters serves all of them: the compiler picks it for operands as
+noisy as the last level's. They are given to it as results of a function of their own, which takes
+as many minima in a row and is never run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .digits import Traced, equality, look_up, minimum
+from .digits import Traced, exchange, look_up, minimum, not_less
 from .errors import LibraryError
-from .knockout import EQUAL, ONLY, level_name, levels, levels_among
+from .knockout import EQUAL, LAST, MINIMUM, ONLY, function_name, levels
 from .library import concrete_fhe, remove_at_exit, signals_kept
-from .lwe_layout import check_wires
+from .lwe_layout import check_results
 from .parameters import RuleParameters
 
-Function = Callable[[Traced, Traced], Traced]
+NOISE = "noise"
+_NOISE_DIGITS = 2
+"""A minimum of two digits is as noisy as one of many."""
 
 
-def _level(keep: int, base: int) -> Function:
-    def smaller(a: Traced, b: Traced) -> Traced:
-        return minimum(a, b, keep, base)
+@dataclass(frozen=True)
+class Circuit:
+    """A function to compile.
 
-    return smaller
+    Attributes:
+        trace: of one or two encrypted arrays, named a and b.
+        rows: integers of an operand.
+        ordered: whether the compiler is shown a >= b only, digit by digit; see digits.py.
+    """
+
+    trace: Callable[..., Traced]
+    rows: int = 1
+    ordered: bool = False
 
 
-def _rule_functions(parameters: RuleParameters) -> dict[str, Callable[..., Traced]]:
-    """By name; a last minimum of the tournament selects the class alone: nobody reads the rest."""
-    base, packing = parameters.base, parameters.packing
-    count = levels(parameters)
-    keep = [parameters.number_digits] * count
-    if parameters.rule == "tournament":
-        if count == 0:
-            # The library mishandles an output that no table has touched.
-            return {ONLY: lambda a: look_up(lambda digit: digit, a[:, packing.code_digits :], base)}
-        keep[-1] = packing.class_digits
-    functions: dict[str, Callable[..., Traced]] = {
-        level_name(i): _level(kept, base) for i, kept in enumerate(keep)
-    }
+def _circuits(parameters: RuleParameters) -> dict[str, Circuit]:
+    """The functions that are run, by kind, for blocks of one row."""
+    digits, packing, width = parameters.number_digits, parameters.packing, parameters.width
+    found = {}
+    if levels(parameters) > (parameters.rule == "tournament"):
+        found[MINIMUM] = Circuit(lambda a, b: minimum(a, b, digits, width), ordered=True)
     if parameters.rule == "paper":
-        functions[EQUAL] = lambda a, b: equality(a, b, base)
-    return functions
+        # A class's smallest code, a, is at least the smallest of all, b.
+        found[EQUAL] = Circuit(lambda a, b: not_less(b, a, width))
+    elif parameters.contributors == 1:
+        # The library mishandles an output that no table has touched.
+        same = list(range(parameters.base)) + [0] * (2**width - parameters.base)
+        found[ONLY] = Circuit(lambda a: look_up(same, a[:, packing.code_digits :]))
+    else:
+        # The last minimum selects the class alone: nobody reads the rest.
+        kept = packing.class_digits
+        found[LAST] = Circuit(lambda a, b: minimum(a, b, kept, width), ordered=True)
+    return found
 
 
-def _wires(parameters: RuleParameters) -> list[tuple[str, str]]:
-    """Which function's result may be an operand of which other."""
-    names = [level_name(i) for i in range(levels(parameters))]
-    wires = list(pairwise(names))
-    if parameters.rule == "paper":
-        # The minima of the classes wait for the smallest of them.
-        last = {levels_among(parameters.contributors) - 1, len(names) - 1}
-        wires += [(names[i], EQUAL) for i in last if i >= 0]
-    return wires
+def noisy(minima: int, width: int) -> Circuit:
+    """Gives a result as noisy as that of so many minima in a row, at least 1."""
+
+    def trace(a: Traced, b: Traced) -> Traced:
+        a, b = a[:, -_NOISE_DIGITS:], b[:, -_NOISE_DIGITS:]
+        for _ in range(minima):
+            a, b = exchange(a, b, _NOISE_DIGITS, width)
+        return b
+
+    return Circuit(trace, ordered=True)
 
 
 @lru_cache(maxsize=8)
@@ -68,27 +83,41 @@ def compile_rule(parameters: RuleParameters) -> Any:
     Raises:
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
-    shape = (parameters.block, parameters.number_digits)
+    kinds = _circuits(parameters)
+    functions = {
+        function_name(kind, size): replace(circuit, rows=size)
+        for kind, circuit in kinds.items()
+        for size in parameters.sizes
+    }
+    wires = []
+    if MINIMUM in kinds:
+        # The paper's equality takes the last minimum's result, the tournament's last step is one.
+        minima = levels(parameters) - (LAST in kinds)
+        wires = [(NOISE, name) for name in functions]
+        functions[NOISE] = noisy(minima, parameters.width)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_functions(
-        _rule_functions(parameters), _wires(parameters), shape, parameters.base, failure
-    )
+    digits = parameters.number_digits
+    module = compile_functions(functions, wires, digits, parameters.base, failure)
+    results = [function_name(MINIMUM, size) for size in parameters.sizes if MINIMUM in kinds]
+    check_results(module.client.specs, results)
+    return module
 
 
 def compile_functions(
-    functions: Mapping[str, Callable[..., Traced]],
+    functions: Mapping[str, Circuit],
     wires: Sequence[tuple[str, str]],
-    shape: tuple[int, int],
+    digits: int,
     base: int,
     failure: float,
 ) -> Any:
-    """Compiles functions of one or two encrypted arrays, named a and b, under one set of keys.
+    """Compiles functions of encrypted arrays under one set of keys.
 
     Args:
         functions: by name.
-        wires: (from, to): a result of the one may be any operand of the other.
-        shape: of every operand.
-        base: of the digits, 2 or 4.
+        wires: (from, to): parameters are picked for operands as noisy as the results of the one in
+            each place of the other.
+        digits: of every integer.
+        base: of the digits.
         failure: probability that noise makes one table look-up wrong.
 
     Raises:
@@ -96,11 +125,13 @@ def compile_functions(
     """
     fhe = concrete_fhe()
     defined, inputs = {}, {}
-    for name, function in functions.items():
-        names = ["a", "b"][: function.__code__.co_argcount]
-        function.__name__ = name
-        defined[name] = fhe.function(dict.fromkeys(names, "encrypted"))(function)
-        inputs[name] = _inputset(shape, base, len(names))
+    for name, circuit in functions.items():
+        trace = circuit.trace
+        names = ["a", "b"][: trace.__code__.co_argcount]
+        # A function of its own, since the library takes its name.
+        trace = FunctionType(trace.__code__, trace.__globals__, name, None, trace.__closure__)
+        defined[name] = fhe.function(dict.fromkeys(names, "encrypted"))(trace)
+        inputs[name] = _inputset(circuit, (circuit.rows, digits), base, len(names))
     wired = {
         fhe.Wire(fhe.Output(defined[source], 0), fhe.Input(defined[target], i))
         for source, target in wires
@@ -121,24 +152,22 @@ def compile_functions(
     except RuntimeError as error:
         raise LibraryError(f"concrete-python: {' '.join(str(error).split())}") from error
     remove_at_exit(module.server)
-    check_wires(module.client.specs, wires)
     if module.p_error > failure * (1 + 1e-9):
         raise LibraryError(f"concrete-python: failure {module.p_error} a look-up, asked {failure}")
     return module
 
 
 def _inputset(
-    shape: tuple[int, int], base: int, operands: int
+    circuit: Circuit, shape: tuple[int, int], base: int, operands: int
 ) -> list[tuple[NDArray[np.int64], ...]]:
-    """Operands that reach both ends of every intermediate value.
+    """Operands that reach both ends of every intermediate value that has a width.
 
-    The compiler takes the width of a table from what it sees here.
+    The compiler takes the width of a value from what it sees here.
     """
-    top = base - 1
-    ends = [np.zeros(shape, np.int64), np.full(shape, top, np.int64)]
+    ends = [np.zeros(shape, np.int64), np.full(shape, base - 1, np.int64)]
     rng = np.random.default_rng(0)
     draws = [rng.integers(0, base, shape) for _ in range(20)]
     if operands == 1:
         return [(each,) for each in [*ends, *draws]]
-    corners = [(a, b) for a in ends for b in ends]
-    return [*corners, *zip(draws, draws[::-1], strict=True)]
+    pairs = [*((a, b) for a in ends for b in ends), *zip(draws, draws[::-1], strict=True)]
+    return [(np.maximum(a, b), np.minimum(a, b)) if circuit.ordered else (a, b) for a, b in pairs]

@@ -1,8 +1,9 @@
-"""Integer codes of measures, their packing with a class, and their digits (kahm.txt, 3.9).
+"""Integer codes of measures, their packing with a class, and their bits (kahm.txt, 3.9).
 
 A contributor sends one integer per query: code * B^k + class, k the base-B digits of a class. The
-smallest packed integer of all contributors carries the answer of the global rule, and the lowest
-class wins a tie.
+smallest
+packed integer of all contributors carries the answer of the global rule, and the lowest class wins
+a tie.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from .errors import InputError
 
 MIN_BITS, MAX_BITS = 3, 16
-BASES = (2, 4)
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -92,30 +92,28 @@ class Packing:
     Attributes:
         bits: p of the codes.
         classes: C, at least 2.
-        base: B of the digits, 2 or 4.
+        base: B of the digits, at least 2.
     """
 
     bits: int
     classes: int
-    base: int = 4
+    base: int
 
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise InputError(f"classes: found {self.classes}, expected at least 2")
         if not MIN_BITS <= self.bits <= MAX_BITS:
             raise InputError(f"code bits: found {self.bits}, expected {MIN_BITS} to {MAX_BITS}")
-        if self.base not in BASES:
-            raise InputError(f"base: found {self.base}, expected one of {BASES}")
 
     @property
     def code_digits(self) -> int:
         """Digits of a code."""
-        return digits_of_bits(self.bits, self.base)
+        return digits_of(2**self.bits, self.base)
 
     @property
     def class_digits(self) -> int:
         """Digits of a class; whole digits, so that the class can be read off alone."""
-        return digits_of_bits((self.classes - 1).bit_length(), self.base)
+        return digits_of(self.classes, self.base)
 
     @property
     def digits(self) -> int:
@@ -144,9 +142,12 @@ class Packing:
         return packed % self.base**self.class_digits
 
 
-def digits_of_bits(bits: int, base: int) -> int:
-    """Base-2 or base-4 digits that hold so many bits."""
-    return -(-bits // (base.bit_length() - 1))
+def digits_of(values: int, base: int) -> int:
+    """Digits that tell so many values apart, at least 1."""
+    count = 1
+    while base**count < values:
+        count += 1
+    return count
 
 
 def to_digits(values: Ints, count: int, base: int) -> Ints:

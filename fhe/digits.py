@@ -1,190 +1,139 @@
-"""Comparison, minimum, maximum and equality of integers given as encrypted base-B digits.
+"""Comparison, minimum, maximum and equality of integers given as encrypted digits.
 
-Two designs, each the cheapest found for its failure probabilities (docs/fhe.md):
+A table of w bits serves digits in base B = 2^(w - 2) + 1: 3 bits base 3, 4 bits base 5.
 
-- **Base 4.** The sign of a - b is found in a chain, from the most significant digit down: the sign
-  of 4 x (sign so far) + difference, -7..7, by one 4-bit table a digit.
-- **Base 2.** A digit's difference is its own sign. Signs are combined in pairs, 2 x + y, -3..3, by
-  one 3-bit table a pair, until one is left.
+- **Comparison.** The carry of a + the complement of b, from the least significant digit up: 1 after
+  digit i if a_i + (B - 1 - b_i) + carry is at least B, an index of 0..2B - 1. At the end: a >= b.
+- **Minimum.** With h = B - 1 where a >= b and 0 elsewhere, digit by digit b - h + f(a - b + 2h),
+  f(x) = x cut off at B - 1: where h is 0 that is b + (a - b), elsewhere b - h + h.
 
-A minimum then selects every digit with one more table over (a - b + B - 1) + (2 B - 1) [a < b].
-An equality looks which digits differ, and whether their number is 0. No table is wider than 4 bits
-in base 4, and than 3 in base 2.
+The index of f is -(B - 1)..3(B - 1). The values below 0 lie in the bit that the library leaves free
+above a message, where a look-up gives the negative of the table's entry 2^w further up: blind
+rotation is negacyclic (Chillotti, Gama, Georgieva, Izabachene: TFHE, 2018). f there is the index
+itself, so the entry at 2^w - i is i, for i up to B - 1; the entry at 3(B - 1) is the last of these
+and the last of the others. A base larger by one would ask for two values in one place.
 
-Functions are traced on arrays of shape (pairs, digits), so one call compares many pairs and the
-library spreads them over the cores.
+- **Equality**, of bits. Signs of w bits' differences, by the sign of 2^(w - 1) x + ... + z, until
+  one group is left, and a table that is 1 at 0 alone. A sign is its own negative's negative.
+
+The compiler takes widths from example operands. For the functions that use the free bit it must
+see a >= b in every digit (`Circuit.ordered` in circuits.py): then no index is negative.
+
+Functions are traced on arrays of shape (pairs, digits), most significant first, so one call
+compares many pairs and the library spreads them over the cores.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .library import concrete_fhe
 
 Traced = Any
 """An array of integers, or the library's stand-in for an encrypted one."""
 
-Table = Callable[[Any], NDArray[Any]]
+
+def base_of(width: int) -> int:
+    """The largest base of digits whose minimum tables of so many bits can select."""
+    return 2 ** (width - 2) + 1
 
 
-def largest_count(base: int) -> int:
-    """Differing digits that one table can count."""
-    return 15 if base == 4 else 7
-
-
-def table_width(base: int) -> int:
-    """Bits of every table of a design."""
-    return 4 if base == 4 else 3
-
-
-def look_up(table: Table, value: Traced, base: int) -> Traced:
+def look_up(table: list[int], value: Traced) -> Traced:
     """The table's entry at an encrypted value.
 
-    Every table is as wide as the design's widest, whatever its own values need: the compiler gives
-    each width a bootstrap key of its own, and a second one would double the evaluation keys.
+    Args:
+        table: of 2^w entries. Every table of a module has one width, whatever its values need: the
+            compiler gives each width a bootstrap key of its own.
+        value: of -2^w..2^w - 1, where it is negative as said above.
     """
     fhe = concrete_fhe()
-    return fhe.univariate(table)(fhe.hint(value, bit_width=table_width(base)))
+    return fhe.LookupTable(table)[fhe.hint(value, bit_width=len(table).bit_length() - 1)]
 
 
-def _span(base: int) -> int:
-    """Differences of two digits take so many values."""
-    return 2 * base - 1
+def _at_least(limit: int, entry: int, width: int) -> list[int]:
+    return [entry if i >= limit else 0 for i in range(2**width)]
 
 
-def _span_if_negative(base: int) -> Table:
-    return lambda value: _span(base) * (np.asarray(value) < 0)
+def sign_table(width: int) -> list[int]:
+    """-1, 0 or 1 at -2^w + 1..2^w - 1."""
+    return _at_least(1, 1, width)
 
 
-def _difference_if_less(base: int) -> Table:
-    span, top = _span(base), base - 1
-
-    def table(value: Any) -> NDArray[Any]:
-        value = np.asarray(value)
-        return np.where(value >= span, value - span - top, 0)
-
-    return table
-
-
-def _difference_if_not_less(base: int) -> Table:
-    span, top = _span(base), base - 1
-
-    def table(value: Any) -> NDArray[Any]:
-        value = np.asarray(value)
-        return np.where(value < span, value - top, 0)
-
-    return table
+def _compare(a: Traced, b: Traced, carry: int, last: int, width: int) -> Traced:
+    """`last` where a + the complement of b + carry overflows, else 0; shape (pairs,)."""
+    base = base_of(width)
+    sums = a + (base - 1) - b
+    found: Traced = carry
+    for i in reversed(range(a.shape[1])):
+        found = look_up(_at_least(base, 1 if i else last, width), sums[:, i] + found)
+    return found
 
 
-def _one_if_negative(value: Any) -> NDArray[Any]:
-    return (np.asarray(value) < 0).astype(np.int64)
+def less(a: Traced, b: Traced, width: int) -> Traced:
+    """1 where a < b, else 0, shape (pairs,)."""
+    return _compare(b, a, 0, 1, width)
 
 
-def _one_if_zero(value: Any) -> NDArray[Any]:
-    return (np.asarray(value) == 0).astype(np.int64)
+def not_less(a: Traced, b: Traced, width: int) -> Traced:
+    """1 where a >= b, else 0, shape (pairs,)."""
+    return _compare(a, b, 1, 1, width)
 
 
-def _one_if_not_zero(value: Any) -> NDArray[Any]:
-    return (np.asarray(value) != 0).astype(np.int64)
+def exchange(a: Traced, b: Traced, keep: int, width: int) -> tuple[Traced, Traced]:
+    """The last `keep` digits of the larger and of the smaller of a and b, (pairs, digits) both."""
+    top, start = base_of(width) - 1, a.shape[1] - keep
+    held = _compare(a, b, 1, top, width).reshape((a.shape[0], 1))
+    a, b = a[:, start:], b[:, start:]
+    table = [min(i, top, 2**width - i) for i in range(2**width)]
+    difference = look_up(table, a + 2 * held - b)
+    return a + held - difference, b + difference - held
 
 
-def _compare(difference: Traced, base: int, last: Table) -> Traced:
-    """`last` of the sign of a - b, from its digits' differences; shape (pairs,)."""
-    return (_chain if base == 4 else _tree)(difference, last)
+def maximum(a: Traced, b: Traced, width: int) -> Traced:
+    """The larger of a and b, both of shape (pairs, digits)."""
+    return exchange(a, b, a.shape[1], width)[0]
 
 
-def _chain(difference: Traced, last: Table) -> Traced:
-    digits = difference.shape[1]
-    sign = difference[:, 0]
-    for i in range(1, digits):
-        sign = 4 * look_up(np.sign, sign, 4) + difference[:, i]
-    return look_up(last, sign, 4)
+def minimum(a: Traced, b: Traced, keep: int, width: int) -> Traced:
+    """The last `keep` digits of the smaller of a and b, both of shape (pairs, digits)."""
+    return exchange(a, b, keep, width)[1]
 
 
-def _tree(difference: Traced, last: Table) -> Traced:
-    signs = difference
-    while signs.shape[1] > 2:
-        even = signs.shape[1] // 2 * 2
-        combined = look_up(np.sign, signs[:, :even] @ _grouped(even, 2, weight=2), 2)
-        # A sign left over alone moves up as it is.
-        alone = even < signs.shape[1]
-        signs = np.concatenate((combined, signs[:, even:]), axis=1) if alone else combined
-    total = signs[:, 0]
-    if signs.shape[1] == 2:
-        total = 2 * total + signs[:, 1]
-    return look_up(last, total, 2)
+def equality(a: Traced, b: Traced, width: int) -> Traced:
+    """1 where all bits agree, else 0, shape (pairs,); a and b of shape (pairs, bits).
+
+    Their noise must be independent, as that of fresh ciphertexts is: a minimum's digits share h.
+    """
+    signs = a - b
+    while signs.shape[1] > width:
+        signs = look_up(sign_table(width), signs @ _grouped(signs.shape[1], width))
+    total = (signs @ _grouped(signs.shape[1], width)).reshape((a.shape[0],))
+    return look_up([1] + [0] * (2**width - 1), total)
 
 
-def _grouped(count: int, group: int, *, weight: int) -> NDArray[np.int64]:
-    """The matrix that adds columns in groups, in each with falling powers of `weight`.
+def _grouped(count: int, group: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The matrix that adds columns in groups, in each with powers of 2 that fall to 1.
 
     Shape (count, ceil(count / group)).
     """
     matrix = np.zeros((count, -(-count // group)), np.int64)
     for i in range(count):
         last_of_group = min((i // group + 1) * group, count) - 1
-        matrix[i, i // group] = weight ** (last_of_group - i)
+        matrix[i, i // group] = 2 ** (last_of_group - i)
     return matrix
 
 
-def minimum(a: Traced, b: Traced, keep: int, base: int) -> Traced:
-    """The last `keep` digits of the smaller of a and b, both of shape (pairs, digits)."""
-    return _select(a, b, keep, base, _difference_if_less(base))
+def lookups_of_comparison(digits: int) -> int:
+    """Table look-ups of `less` and `not_less`."""
+    return digits
 
 
-def maximum(a: Traced, b: Traced, base: int) -> Traced:
-    """The larger of a and b, both of shape (pairs, digits)."""
-    return _select(a, b, a.shape[1], base, _difference_if_not_less(base))
+def lookups_of_minimum(digits: int) -> int:
+    """Table look-ups of a minimum or maximum."""
+    return 2 * digits
 
 
-def _select(a: Traced, b: Traced, keep: int, base: int, table: Table) -> Traced:
-    start = a.shape[1] - keep
-    difference = a - b
-    less = _compare(difference, base, _span_if_negative(base))
-    index = difference[:, start:] + (base - 1) + less.reshape((a.shape[0], 1))
-    return b[:, start:] + look_up(table, index, base)
-
-
-def less(a: Traced, b: Traced, base: int) -> Traced:
-    """1 where a < b, else 0, shape (pairs,)."""
-    return _compare(a - b, base, _one_if_negative)
-
-
-def equality(a: Traced, b: Traced, base: int) -> Traced:
-    """1 where all digits agree, else 0, shape (pairs,)."""
-    return all_equal(a - b, base)
-
-
-def all_equal(difference: Traced, base: int) -> Traced:
-    """1 where all digits of a (pairs, digits) array are 0, else 0; shape (pairs,)."""
-    if base == 2 and difference.shape[1] > 1:
-        # Two digits' differences fit one table, and 2 x + y is 0 only where both are.
-        difference = difference @ _grouped(difference.shape[1], 2, weight=2)
-    differs = look_up(_one_if_not_zero, difference, base)
-    limit = largest_count(base)
-    while differs.shape[1] > limit:
-        groups = _grouped(differs.shape[1], limit, weight=1)
-        differs = look_up(_one_if_not_zero, differs @ groups, base)
-    return look_up(_one_if_zero, np.sum(differs, axis=1), base)
-
-
-def lookups_of_comparison(digits: int, base: int) -> int:
-    """Table look-ups of one comparison."""
-    return digits if base == 4 else max(1, digits - 1)
-
-
-def lookups_of_minimum(digits: int, base: int) -> int:
-    """Table look-ups of one minimum or maximum."""
-    return lookups_of_comparison(digits, base) + digits
-
-
-def lookups_of_equality(digits: int, base: int) -> int:
-    """Table look-ups of one equality."""
-    count = -(-digits // 2) if base == 2 else digits
-    total = count + 1
-    while count > largest_count(base):
-        count = -(-count // largest_count(base))
-        total += count
-    return total
+def lookups_of_equality(bits: int, width: int) -> int:
+    """Table look-ups of an equality."""
+    groups = -(-bits // width)
+    return groups + lookups_of_equality(groups, width) if groups > 1 else 1

@@ -11,7 +11,7 @@ import numpy as np
 from .compiled import compiled_rule
 from .errors import ContributionError, InputError, LibraryError
 from .keys import EvaluationKeys
-from .knockout import EQUAL, Rows, last_name, level_name, levels, rule_outputs
+from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs
 from .library import signals_kept
 from .lwe_layout import split, to_value
 from .messages import Answer, Contribution
@@ -40,7 +40,7 @@ def evaluate(
         contributions: in any order.
         keys: of the querier.
         public: of the querier, the key that the contributions are under.
-        progress: told after every comparison, level by level.
+        progress: told after every block of comparisons, level by level.
 
     Raises:
         InputError: the public key does not go with the evaluation keys.
@@ -90,28 +90,33 @@ class _Calls:
         self._server = compiled_rule(keys.parameters).server
         self.last: list[bytes] = []
 
-    def run(self, name: str, rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
+    def run(
+        self, kind: str, level: int, rows: int, operands: Iterator[tuple[Rows, ...]], /
+    ) -> Rows:
         """As `Run`."""
-        parameters, kind = self._keys.parameters, self._public.kind
-        done, total = 0, parameters.blocks(rows)
+        parameters = self._keys.parameters
+        done, total = 0, len(parameters.blocks(rows))
 
         def call(block: tuple[Rows, ...]) -> Rows:
             nonlocal done
-            frame = self._public.frame
-            values = [to_value(frame, each.reshape(-1, each.shape[-1])) for each in block]
+            size, digits, _ = block[0].shape
+            frame = self._public.frames[size]
+            values = [to_value(frame, each.reshape(size * digits, -1)) for each in block]
             with signals_kept():
                 found = self._server.run(
-                    *values, evaluation_keys=self._keys.library_keys, function_name=name
+                    *values,
+                    evaluation_keys=self._keys.library_keys,
+                    function_name=function_name(kind, size),
                 ).serialize()
             done += 1
-            self._progress(_phase(name, parameters), done, total)
-            if name == last_name(parameters):
+            self._progress(_phase(kind, level, parameters), done, total)
+            if kind == last_kind(parameters):
                 self.last.append(found)
-                return np.zeros((parameters.block, 0), np.uint64)
-            its_frame, words = split(found, kind)
+                return np.zeros((size, 0), np.uint64)
+            its_frame, words = split(found, size * digits, self._public.kind)
             if its_frame != frame:
                 raise LibraryError("concrete-python: results are laid out otherwise than operands")
-            return words.reshape(*kind.shape, -1)
+            return words.reshape(size, digits, -1)
 
         return call_in_blocks(call, parameters.block, operands)
 
@@ -125,12 +130,10 @@ def _who(contribution: Contribution) -> str:
     return f"contributor {contribution.name!r}"
 
 
-def _phase(name: str, parameters: RuleParameters) -> str:
+def _phase(kind: str, level: int, parameters: RuleParameters) -> str:
     """What is being computed, for people."""
-    names = [level_name(i) for i in range(levels(parameters))]
-    if name in names:
-        return f"level {names.index(name) + 1} of {len(names)}"
-    return "comparing classes" if name == EQUAL else "evaluating"
+    others = {EQUAL: "comparing classes", ONLY: "evaluating"}
+    return others.get(kind, f"level {level + 1} of {levels(parameters)}")
 
 
 def checked(

@@ -17,8 +17,8 @@ from .seal import seal, unseal
 
 SECRET_KIND = "fhe secret key"
 EVALUATION_KIND = "fhe evaluation key"
-KEY_VERSION = 2
-"""Keys of version 1 were drawn for one circuit a rule, not one a level, and fit no circuit now."""
+KEY_VERSION = 3
+"""Keys of versions 1 and 2 were drawn for other circuits and fit none of today's."""
 SECRET_FILE = "secret.key"
 EVALUATION_FILE = "evaluation.key"
 
@@ -110,7 +110,7 @@ def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
     """
     path = folder / SECRET_FILE
     envelope = read_envelope(path, SECRET_KIND)
-    parameters = _parameters(envelope, path)
+    parameters = key_parameters(envelope, path)
     header = dict(envelope.header)
     sealing = header.pop("seal", None)
     content = unseal(envelope.payload, sealing, passphrase, _context(header))
@@ -136,7 +136,7 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
     """
     path = folder / EVALUATION_FILE
     envelope = read_envelope(path, EVALUATION_KIND)
-    keys = EvaluationKeys(_parameters(envelope, path), envelope.payload)
+    keys = EvaluationKeys(key_parameters(envelope, path), envelope.payload)
     if envelope.header.get("key") != keys.fingerprint:
         raise FormatError(f"{path}: its fingerprint does not fit its keys; get it again")
     return keys
@@ -161,7 +161,13 @@ def _header(keys: EvaluationKeys) -> dict[str, Any]:
     }
 
 
-def _parameters(envelope: Envelope, path: Path) -> RuleParameters:
+def key_parameters(envelope: Envelope, path: Path) -> RuleParameters:
+    """Of a key file's header.
+
+    Raises:
+        VersionError: of another version; names both.
+        InputError: parameters that are none.
+    """
     version = envelope.header.get("version", 1)
     if version != KEY_VERSION:
         raise VersionError(

@@ -14,32 +14,29 @@ from .parameters import RuleParameters
 
 Rows = NDArray[Any]
 """Integers, shape (integers, digits, ...)."""
-ONLY = "only"
-EQUAL = "equal"
+MINIMUM, LAST, ONLY, EQUAL = "minimum", "last", "only", "equal"
+"""Kinds of compiled functions."""
 
 
 class Run(Protocol):
     """Calls a compiled function on operands, and says how many rows there will be."""
 
-    def __call__(self, name: str, rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
+    def __call__(
+        self, kind: str, level: int, rows: int, operands: Iterator[tuple[Rows, ...]], /
+    ) -> Rows:
         """The results, in the order of the operands' rows."""
 
 
-def level_name(level: int) -> str:
-    """The compiled minimum of a level, from 0."""
-    return f"level_{level}"
+def function_name(kind: str, size: int) -> str:
+    """The compiled function for blocks of so many integers."""
+    return f"{kind}_{size}"
 
 
-def first_name(parameters: RuleParameters) -> str:
-    """The compiled function that takes what contributors sent."""
-    return level_name(0) if levels(parameters) else ONLY
-
-
-def last_name(parameters: RuleParameters) -> str:
+def last_kind(parameters: RuleParameters) -> str:
     """The compiled function whose results are the answer."""
     if parameters.rule == "paper":
         return EQUAL
-    return level_name(levels(parameters) - 1) if levels(parameters) else ONLY
+    return LAST if parameters.contributors > 1 else ONLY
 
 
 def levels_among(players: int) -> int:
@@ -61,16 +58,16 @@ def calls_of(parameters: RuleParameters, queries: int) -> int:
         by_class = parameters.classes * queries
         minima = _calls_among(parameters.contributors, by_class, parameters)
         minima += _calls_among(parameters.classes, queries, parameters)
-        return minima + parameters.blocks(by_class)
+        return minima + len(parameters.blocks(by_class))
     if parameters.contributors == 1:
-        return parameters.blocks(queries)
+        return len(parameters.blocks(queries))
     return _calls_among(parameters.contributors, queries, parameters)
 
 
 def _calls_among(players: int, width: int, parameters: RuleParameters) -> int:
     total = 0
     while players > 1:
-        total += parameters.blocks(players // 2 * width)
+        total += len(parameters.blocks(players // 2 * width))
         players -= players // 2
     return total
 
@@ -95,8 +92,8 @@ def rule_outputs(
     if parameters.rule == "paper":
         return _paper(parameters, integers, queries, run)
     if parameters.contributors == 1:
-        return run(ONLY, queries, iter([(integers(0),)]))
-    return _knockout(parameters.contributors, integers, queries, 0, run)
+        return run(ONLY, 0, queries, iter([(integers(0),)]))
+    return _knockout(parameters.contributors, integers, queries, 0, LAST, run)
 
 
 def _paper(
@@ -104,20 +101,21 @@ def _paper(
 ) -> Rows:
     """kahm.txt, 3.9: minima over clients for each class, then over classes, then equalities."""
     classes = parameters.classes
-    by_class = _knockout(parameters.contributors, integers, classes * queries, 0, run)
+    by_class = _knockout(parameters.contributors, integers, classes * queries, 0, MINIMUM, run)
 
     def of_class(c: int) -> Rows:
         return by_class[c * queries : (c + 1) * queries]
 
-    smallest = _knockout(classes, of_class, queries, levels_among(parameters.contributors), run)
+    level = levels_among(parameters.contributors)
+    smallest = _knockout(classes, of_class, queries, level, MINIMUM, run)
     repeated = np.concatenate([smallest] * classes)
-    return run(EQUAL, len(by_class), iter([(by_class, repeated)]))
+    return run(EQUAL, levels(parameters), len(by_class), iter([(by_class, repeated)]))
 
 
 def _knockout(
-    players: int, integers: Callable[[int], Rows], width: int, level: int, run: Run
+    players: int, integers: Callable[[int], Rows], width: int, level: int, final: str, run: Run
 ) -> Rows:
-    """The smallest of the players' integers, each of `width` rows.
+    """The smallest of the players' integers, each of `width` rows; `final` is the final's kind.
 
     Who has no partner goes to the next level. Integers are asked for when they play, so that of
     the first level only half, its winners, is in memory at once.
@@ -126,7 +124,7 @@ def _knockout(
         return integers(0)
     half = players // 2
     pairs = ((integers(i), integers(half + i)) for i in range(half))
-    won = run(level_name(level), half * width, pairs)
+    won = run(final if players == 2 else MINIMUM, level, half * width, pairs)
     field = [won[i * width : (i + 1) * width] for i in range(half)]
     field += [integers(i) for i in range(2 * half, players)]
-    return _knockout(len(field), field.__getitem__, width, level + 1, run)
+    return _knockout(len(field), field.__getitem__, width, level + 1, final, run)

@@ -7,9 +7,8 @@ stands at bit 63 - w. A secret key is a header of 71 bytes and its bits as 64-bi
 """
 
 import json
-import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,6 @@ class InputType:
         degree: N, its polynomials' degree.
         variance: of a fresh encryption's noise, as a fraction of the torus squared.
         width: bits of a message.
-        shape: of an operand's digits (block, digits).
     """
 
     key_id: int
@@ -41,7 +39,6 @@ class InputType:
     degree: int
     variance: float
     width: int
-    shape: tuple[int, int]
 
     @property
     def dimension(self) -> int:
@@ -52,10 +49,6 @@ class InputType:
     def shift(self) -> int:
         """The bit at which a message stands."""
         return WORD_BITS - self.width - 1
-
-    def to_json(self) -> dict[str, Any]:
-        """The facts as JSON types."""
-        return {**asdict(self), "shape": list(self.shape)}
 
 
 def read_specs(specs: Any) -> dict[str, Any]:
@@ -82,25 +75,25 @@ def input_type(described: Any) -> InputType:
     """
     found = {each for types in _types(described, "inputs").values() for each in types}
     if len(found) != 1:
-        raise LibraryError("concrete-python: operands differ in key, width or shape")
+        raise LibraryError("concrete-python: operands differ in key or width")
     return found.pop()
 
 
-def check_wires(described: Any, wires: Iterable[tuple[str, str]]) -> None:
-    """Refuses a result whose ciphertexts are not those of the operand that it becomes.
+def check_results(described: Any, functions: Iterable[str]) -> None:
+    """Refuses functions whose results are not ciphertexts of the type of all operands.
 
     Args:
         described: the library's description of the functions.
-        wires: (from, to).
+        functions: whose results become operands.
 
     Raises:
         LibraryError: so; a message at another bit would be read as another message.
     """
-    operands, results = _types(described, "inputs"), _types(described, "outputs")
-    for source, target in wires:
-        if set(results[source]) != set(operands[target]):
+    expected, results = input_type(described), _types(described, "outputs")
+    for name in functions:
+        if set(results[name]) != {expected}:
             raise LibraryError(
-                f"concrete-python: results of {source} are not of the type of {target}'s operands"
+                f"concrete-python: results of {name} are not of the type of operands"
             )
 
 
@@ -139,9 +132,7 @@ def _one_type(gate: dict[str, Any], specs: dict[str, Any]) -> InputType:
         )
     ((k, degree),) = glwe
     encoding = info["encoding"]["integer"]
-    rows, *columns = info["abstractShape"]["dimensions"]
-    shape = (rows, math.prod(columns))
-    found = InputType(key, k, degree, encryption["variance"], encoding["width"], shape)
+    found = InputType(key, k, degree, encryption["variance"], encoding["width"])
     if found.dimension != encryption["lweDimension"] or encoding["mode"] != {"native": {}}:
         raise LibraryError(f"concrete-python: inputs of an encoding that is not expected: {found}")
     return found
@@ -166,24 +157,23 @@ def secret_bits(client: Any, kind: InputType) -> Words:
     return bits.reshape(kind.glwe_dimension, kind.degree)
 
 
-def split(content: bytes, kind: InputType) -> tuple[bytes, Words]:
+def split(content: bytes, count: int, kind: InputType) -> tuple[bytes, Words]:
     """The frame of a serialized `Value`, without its ciphertexts, and the ciphertexts.
 
     Returns:
-        Frame, and rows of shape (block x columns, k N + 1).
+        Frame, and `count` ciphertexts, shape (count, k N + 1).
 
     Raises:
         LibraryError: too short.
     """
-    rows = kind.shape[0] * kind.shape[1]
-    size = 8 * rows * (kind.dimension + 1)
+    size = 8 * count * (kind.dimension + 1)
     if len(content) <= _HEAD + size:
         raise LibraryError(
             f"concrete-python: ciphertexts of {len(content)} bytes, expected over {_HEAD + size}"
         )
-    words = np.frombuffer(content, "<u8", rows * (kind.dimension + 1), _HEAD).astype(np.uint64)
+    words = np.frombuffer(content, "<u8", size // 8, _HEAD).astype(np.uint64)
     frame = content[:_HEAD] + content[_HEAD + size :]
-    return frame, words.reshape(rows, kind.dimension + 1)
+    return frame, words.reshape(count, kind.dimension + 1)
 
 
 def join(frame: bytes, rows: Words) -> bytes:
@@ -203,26 +193,26 @@ def to_value(frame: bytes, rows: Words) -> Any:
         raise LibraryError("concrete-python: cannot read ciphertexts put together here") from error
 
 
-def check_layout(client: Any, kind: InputType, function: str) -> bytes:
+def check_layout(client: Any, kind: InputType, function: str, shape: tuple[int, int]) -> bytes:
     """Proves the layout on encryptions of known digits; returns the frame of a `Value`.
 
     Args:
         client: the library's, with its keys.
         kind: of the function's operands.
         function: the compiled function that takes them.
+        shape: of its operands (block, digits).
 
     Raises:
         LibraryError: the library lays out its bytes otherwise, or operands differ.
     """
     bits = secret_bits(client, kind).ravel()
-    top = 2 ** min(kind.width, 2)
-    digits = np.arange(kind.shape[0] * kind.shape[1]).reshape(kind.shape) % top
+    digits = np.arange(shape[0] * shape[1]).reshape(shape) % 2
     operands = len(client.specs.program_info.get_circuit(function).get_inputs())
     encrypted = client.encrypt(*[digits] * operands, function_name=function)
     frames = set()
     for value in [encrypted] if operands == 1 else encrypted:
         content = value.serialize()
-        frame, rows = split(content, kind)
+        frame, rows = split(content, digits.size, kind)
         check_rows(rows, digits.ravel(), bits, kind)
         if to_value(frame, rows).serialize() != content:
             raise LibraryError("concrete-python: ciphertexts do not come back from their bytes")

@@ -136,8 +136,8 @@ class Contribution(Message):
     content: bytes = attrs.field(repr=False)
 
     KIND = "fhe contribution"
-    # Version 1 held ciphertexts made with the secret key.
-    VERSION = 2
+    # Version 1 held ciphertexts made with the secret key, version 2 of digits in bases 2 and 4.
+    VERSION = 3
     CIPHERTEXTS = "content"
 
     def payload(self) -> bytes:
@@ -170,13 +170,18 @@ class Answer(Message):
     def _parse(cls, envelope: Envelope, source: str) -> Self:
         fields = cls._facts(envelope, source)
         answer = cls(**fields, blocks=_blocks(envelope.payload, source))
-        runs = answer.parameters.blocks(answer.parameters.numbers * answer.queries)
-        if len(answer.blocks) != runs:
+        expected = len(answer.block_sizes)
+        if len(answer.blocks) != expected:
             raise FormatError(
                 f"{source}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"
-                f" expected {runs}; get it again"
+                f" expected {expected}; get it again"
             )
         return answer
+
+    @property
+    def block_sizes(self) -> list[int]:
+        """Results in every block."""
+        return self.parameters.blocks(self.parameters.numbers * self.queries)
 
     def library_values(self) -> list[Any]:
         """The library's ciphertext objects.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from .knockout import Rows
-from .parameters import RuleParameters
+from .parameters import RuleParameters, sizes_of
 
 
 def integers_of(digits: Rows, parameters: RuleParameters) -> Rows:
@@ -25,13 +25,11 @@ def integers_of(digits: Rows, parameters: RuleParameters) -> Rows:
 def call_in_blocks(
     call: Callable[[tuple[Rows, ...]], Rows], block: int, operands: Iterator[tuple[Rows, ...]]
 ) -> Rows:
-    """Calls a function of `block` rows as often as the operands' rows need, whoever's they are.
-
-    The last block is filled up with zeros, whose results are dropped.
+    """Calls a function on blocks of rows, whoever's they are: full ones, then smaller ones.
 
     Args:
-        call: from operands of `block` rows to as many results.
-        block: at least 1.
+        call: from operands of any of the sizes of blocks to as many results.
+        block: rows of a full one, at least 1.
         operands: at least one row in all.
 
     Returns:
@@ -39,20 +37,20 @@ def call_in_blocks(
     """
     results = []
     held: tuple[Rows, ...] = ()
+
+    def call_while_filled(size: int) -> None:
+        nonlocal held
+        while len(held[0]) >= size:
+            results.append(call(tuple(each[:size] for each in held)))
+            held = tuple(each[size:] for each in held)
+
     for more in operands:
         held = tuple(map(_joined, held, more)) if held else more
-        while len(held[0]) >= block:
-            results.append(call(tuple(each[:block] for each in held)))
-            held = tuple(each[block:] for each in held)
-    used = len(held[0])
-    if used:
-        results.append(call(tuple(_filled(each, block) for each in held))[:used])
+        call_while_filled(block)
+    for size in sizes_of(block):
+        call_while_filled(size)
     return np.concatenate(results)
 
 
 def _joined(first: Rows, second: Rows) -> Rows:
     return np.concatenate((first, second)) if len(first) else second
-
-
-def _filled(rows: Rows, block: int) -> Rows:
-    return np.concatenate((rows, np.zeros((block - len(rows), *rows.shape[1:]), rows.dtype)))

@@ -9,16 +9,25 @@ import attrs
 import numpy as np
 
 from .code import MAX_BITS, Ints, Packing, from_digits, to_digits
-from .digits import lookups_of_equality, lookups_of_minimum
+from .digits import base_of, lookups_of_comparison, lookups_of_minimum
 from .errors import InputError
 
 FAILURE_EXPONENTS = (40, 64, 128)
 RULES = ("tournament", "paper")
 
 
-def base_for(failure_exponent: int) -> int:
-    """2 at 2^-128, where narrow tables win, else 4 (python -m benchmarks.fhe_design)."""
-    return 2 if failure_exponent == 128 else 4
+def width_of(failure_exponent: int) -> int:
+    """Bits of the cheaper tables: 3 at 2^-128, else 4 (python -m benchmarks.fhe_design)."""
+    return 3 if failure_exponent == 128 else 4
+
+
+def sizes_of(block: int) -> tuple[int, ...]:
+    """Sizes of the blocks that functions are compiled for: half by half, down to 1.
+
+    Every call converts the evaluation key, which takes as long as a few look-ups, so blocks should
+    be large; and a block that is filled up computes for nothing, so the rest gets smaller ones.
+    """
+    return (block, *sizes_of(block // 2)) if block > 1 else (1,)
 
 
 @attrs.frozen(kw_only=True)
@@ -29,8 +38,7 @@ class RuleParameters:
         contributors: Q, 1 to 256.
         classes: C, 2 to 65,536.
         bits: p of the codes, 4 to 16.
-        block: integers that one call of a compiled function compares; the last of a level is
-            filled up.
+        block: integers that one call of a compiled function compares at most.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
         rule: "tournament" (Q - 1 minima of packed integers, the class comes out) or "paper" (Q x C
             minima and C equalities, Phi* comes out).
@@ -39,7 +47,7 @@ class RuleParameters:
     contributors: int
     classes: int
     bits: int
-    block: int = 4
+    block: int = 32
     failure_exponent: int = 128
     rule: str = "tournament"
 
@@ -58,9 +66,19 @@ class RuleParameters:
                 raise InputError(f"rule parameters: {name} {value!r} is not offered")
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Integers of a call, largest first."""
+        return sizes_of(self.block)
+
+    @property
+    def width(self) -> int:
+        """Bits of every table."""
+        return width_of(self.failure_exponent)
+
+    @property
     def base(self) -> int:
-        """Of the digits: the cheaper of the two designs at the failure probability."""
-        return base_for(self.failure_exponent)
+        """Of the digits."""
+        return base_of(self.width)
 
     @property
     def packing(self) -> Packing:
@@ -88,9 +106,9 @@ class RuleParameters:
         if self.rule == "paper":
             digits = self.packing.code_digits
             minima = (self.contributors - 1) * self.classes + self.classes - 1
-            equalities = self.classes * lookups_of_equality(digits, self.base)
-            return minima * lookups_of_minimum(digits, self.base) + equalities
-        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits, self.base)
+            equalities = self.classes * lookups_of_comparison(digits)
+            return minima * lookups_of_minimum(digits) + equalities
+        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits)
 
     def encode(self, codes: Ints) -> Ints:
         """A contributor's codes (queries, classes) as the digits it sends (queries, columns)."""
@@ -102,19 +120,23 @@ class RuleParameters:
             )
         return to_digits(packing.pack(codes), packing.digits, self.base)
 
-    def blocks(self, rows: int) -> int:
-        """Blocks that so many integers fill."""
-        return -(-rows // self.block)
+    def blocks(self, rows: int) -> list[int]:
+        """Sizes of the blocks of so many integers: as many full ones as they fill, then smaller."""
+        found = []
+        for size in self.sizes:
+            found += [size] * (rows // size)
+            rows %= size
+        return found
 
     def decode(self, outputs: Sequence[Ints], queries: int) -> Ints:
         """The classes (queries,) in a rule's outputs; -1 where they name none.
 
         Args:
             outputs: results of the last function, in the order of `rule_outputs`, shape
-                (block, class digits) each; in the paper's rule (block,).
+                (integers, class digits) each; in the paper's rule (integers,).
             queries: how many were asked.
         """
-        found = np.concatenate(outputs)[: self.numbers * queries]
+        found = np.concatenate(outputs)
         if self.rule == "paper":
             marks = found.reshape(self.classes, queries)
             return np.where(marks.any(axis=0), marks.argmax(axis=0), -1).astype(np.int64)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .circuits import compile_functions
-from .code import Ints, digits_of_bits, from_digits, to_digits
+from .circuits import Circuit, compile_functions
+from .code import Ints, digits_of, from_digits, to_digits
 from .digits import (
     Traced,
+    base_of,
     equality,
     less,
     lookups_of_comparison,
@@ -20,13 +21,13 @@ from .digits import (
     minimum,
 )
 from .errors import InputError
-from .parameters import FAILURE_EXPONENTS, base_for
+from .parameters import FAILURE_EXPONENTS, width_of
 
 MIN_BITS, MAX_BITS = 4, 24
 
 _FUNCTIONS: dict[str, Callable[[Traced, Traced, int], Traced]] = {
     "less": less,
-    "minimum": lambda a, b, base: minimum(a, b, a.shape[1], base),
+    "minimum": lambda a, b, width: minimum(a, b, a.shape[1], width),
     "maximum": maximum,
     "equality": equality,
 }
@@ -63,20 +64,27 @@ class PrimitiveParameters:
             )
 
     @property
+    def width(self) -> int:
+        """Bits of every table."""
+        return width_of(self.failure_exponent)
+
+    @property
     def base(self) -> int:
-        """Of the digits."""
-        return base_for(self.failure_exponent)
+        """Of the digits; those of an equality are bits."""
+        return 2 if self.name == "equality" else base_of(self.width)
 
     @property
     def digits(self) -> int:
         """Digits of an integer."""
-        return digits_of_bits(self.bits, self.base)
+        return digits_of(2**self.bits, self.base)
 
     @property
     def lookups(self) -> int:
         """Table look-ups of one pair."""
-        counts = {"less": lookups_of_comparison, "equality": lookups_of_equality}
-        return counts.get(self.name, lookups_of_minimum)(self.digits, self.base)
+        if self.name == "equality":
+            return lookups_of_equality(self.bits, self.width)
+        count = lookups_of_comparison if self.name == "less" else lookups_of_minimum
+        return count(self.digits)
 
     def encode(self, values: Ints) -> Ints:
         """Integers (pairs,) as digits (pairs, digits)."""
@@ -95,11 +103,9 @@ class PrimitiveParameters:
 @lru_cache(maxsize=8)
 def compile_primitive(parameters: PrimitiveParameters) -> Any:
     """The library's module with the operation, under its name, on two (pairs, digits) arrays."""
-    function = _FUNCTIONS[parameters.name]
-    return compile_functions(
-        {parameters.name: lambda a, b: function(a, b, parameters.base)},
-        wires=(),
-        shape=(parameters.pairs, parameters.digits),
-        base=parameters.base,
-        failure=2.0**-parameters.failure_exponent / parameters.lookups,
+    name, width = parameters.name, parameters.width
+    circuit = Circuit(
+        lambda a, b: _FUNCTIONS[name](a, b, width), parameters.pairs, ordered=name != "less"
     )
+    failure = 2.0**-parameters.failure_exponent / parameters.lookups
+    return compile_functions({name: circuit}, (), parameters.digits, parameters.base, failure)

@@ -25,9 +25,9 @@ freedom, so a single key's noise scatters around the formula. The noise exceeds 
 encryption's, for which the circuit was compiled, so the failure probability is computed anew.
 Every table look-up first rounds its ciphertext to 2 N steps, whose variance
 V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
-Input noise enters a look-up as a - b in base 4, and as 2 (a - b) + (a' - b') in base 2: weights
-whose magnitudes add up to 2 and 6, correlated at worst (2^2 and 36 times the variance), and scaled
-by at most 2^4 and 2^2 where the compiler aligns widths (2^8 and 2^4): AMPLIFICATION = 2^10.
+Input noise enters a look-up of the rules as a - b: weights whose magnitudes add up to 2, correlated
+at worst (2^2 times the variance), and scaled by at most 2^2 where the compiler aligns widths (2^4):
+AMPLIFICATION = 2^6.
 A Gaussian tail of probability f grows, when the variance grows by
 the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
 over 2^-20 is refused.
@@ -49,8 +49,8 @@ from .code import Ints
 from .compiled import CompiledRule, compiled_rule
 from .envelope import read_envelope, write_envelope
 from .errors import FormatError, InputError, LibraryError
-from .keys import SecretKeys
-from .knockout import first_name
+from .keys import KEY_VERSION, SecretKeys, key_parameters
+from .knockout import function_name, last_kind
 from .lwe_layout import (
     WORD_BITS,
     InputType,
@@ -73,7 +73,7 @@ from .ring import (
 
 PUBLIC_KIND = "fhe public key"
 PUBLIC_FILE = "public.key"
-AMPLIFICATION = 2.0**10
+AMPLIFICATION = 2.0**6
 MAX_GROWTH = 2.0**-20
 _SEED = 32
 _MAX_FRAME = 4096
@@ -90,7 +90,8 @@ class PublicKey:
     Attributes:
         parameters: of the rule.
         key: fingerprint of the evaluation keys that go with it.
-        content: seed of A, B as 64-bit words, and the frame of the library's ciphertexts.
+        content: seed of A, B as 64-bit words, and the frames of the library's ciphertexts, for
+            blocks of every size, largest first.
     """
 
     parameters: RuleParameters
@@ -127,9 +128,11 @@ class PublicKey:
         return words.astype(np.uint64).reshape(k, degree)
 
     @property
-    def frame(self) -> bytes:
-        """What surrounds the ciphertexts in the library's bytes; the same for everybody."""
-        return self.content[_SEED + 8 * self.kind.dimension :]
+    def frames(self) -> dict[int, bytes]:
+        """What surrounds ciphertexts in the library's bytes, by a block's size; no secret."""
+        sizes, joined = self.parameters.sizes, self.content[_SEED + 8 * self.kind.dimension :]
+        each = len(joined) // len(sizes)
+        return {size: joined[i * each : (i + 1) * each] for i, size in enumerate(sizes)}
 
 
 @dataclass(frozen=True)
@@ -155,13 +158,13 @@ def make_public_key(keys: SecretKeys) -> PublicKey:
         LibraryError: the layout differs, or the parameters are not secure or too noisy.
     """
     kind = _checked_kind(keys.parameters)
-    frame = check_layout(keys.client, kind, first_name(keys.parameters))
+    frames = _frames(keys, kind)
     secret = secret_bits(keys.client, kind)
     seed = secrets.token_bytes(_SEED)
     k, degree = kind.glwe_dimension, kind.degree
     matrix = expand(seed, (k, k, degree))
     vector = hide_secret(matrix, secret, _deviation(kind))
-    content = seed + vector.astype("<u8").tobytes() + frame
+    content = seed + vector.astype("<u8").tobytes() + frames
     made = PublicKey(keys.parameters, keys.evaluation.fingerprint, content)
     _check_round_trip(made, secret)
     return made
@@ -332,6 +335,7 @@ def save_public_key(folder: Path, public: PublicKey) -> int:
         "parameters": public.parameters.to_json(),
         "key": public.key,
         "public": public.fingerprint,
+        "version": KEY_VERSION,
     }
     return write_envelope(folder / PUBLIC_FILE, PUBLIC_KIND, header, public.content)
 
@@ -340,19 +344,22 @@ def load_public_key(folder: Path) -> PublicKey:
     """Reads `public.key`; compiles the circuit.
 
     Raises:
+        VersionError: of another version; names both.
         FormatError: not such a file, or one whose fingerprint does not fit its content.
     """
     path = folder / PUBLIC_FILE
     envelope = read_envelope(path, PUBLIC_KIND)
-    header = envelope.header
-    if set(header) != {"parameters", "key", "public"} or not isinstance(header["key"], str):
+    header, parameters = envelope.header, key_parameters(envelope, path)
+    members = {"parameters", "key", "public", "version"}
+    if set(header) != members or not isinstance(header["key"], str):
         raise FormatError(f"{path}: header members are missing or unknown; get it again")
-    parameters = RuleParameters.from_json(header["parameters"], source=str(path))
     public = PublicKey(parameters, header["key"], envelope.payload)
     if header["public"] != public.fingerprint:
         raise FormatError(f"{path}: its fingerprint does not fit its key; get it again")
     least = _SEED + 8 * public.kind.dimension
-    if not least + 64 < len(public.content) <= least + _MAX_FRAME:
+    sizes = len(parameters.sizes)
+    frame, rest = divmod(len(public.content) - least, sizes)
+    if rest or not 64 < frame <= _MAX_FRAME:
         raise FormatError(f"{path}: a key of {len(public.content)} bytes; get it again")
     return public
 
@@ -367,6 +374,18 @@ def _checked_kind(parameters: RuleParameters) -> InputType:
     check_security(kind)
     check_failure(rule, kind)
     return kind
+
+
+def _frames(keys: SecretKeys, kind: InputType) -> bytes:
+    """Of ciphertexts of operands, for blocks of every size; checks the library's layout."""
+    p = keys.parameters
+    frames = [
+        check_layout(keys.client, kind, function_name(last_kind(p), size), (size, p.number_digits))
+        for size in p.sizes
+    ]
+    if len(set(map(len, frames))) != 1:
+        raise LibraryError("concrete-python: frames of blocks of several sizes differ in length")
+    return b"".join(frames)
 
 
 def _check_round_trip(public: PublicKey, secret: Words) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from .code import Ints
 from .errors import AnswerError, InputError
 from .keys import SecretKeys
-from .knockout import last_name
+from .knockout import function_name, last_kind
 from .messages import Answer
 
 
@@ -21,10 +21,10 @@ def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
             f"answer: under key {answer.key[:16]}, these keys are"
             f" {keys.evaluation.fingerprint[:16]}; use the keys that the batch was encrypted with"
         )
-    name = last_name(keys.parameters)
+    kind = last_kind(keys.parameters)
     outputs = [
-        np.asarray(keys.client.decrypt(value, function_name=name))
-        for value in answer.library_values()
+        np.asarray(keys.client.decrypt(value, function_name=function_name(kind, size)))
+        for value, size in zip(answer.library_values(), answer.block_sizes, strict=True)
     ]
     classes = keys.parameters.decode(outputs, answer.queries)
     wrong = np.flatnonzero((classes < 0) | (classes >= keys.parameters.classes))

@@ -1,13 +1,14 @@
 """The rule without encryption: through the same compiled functions, or in plain arithmetic."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from .circuits import compile_rule
 from .code import Ints
 from .errors import InputError
-from .knockout import Rows, rule_outputs
+from .knockout import Rows, function_name, rule_outputs
 from .operands import call_in_blocks, integers_of
 from .parameters import RuleParameters
 
@@ -49,11 +50,12 @@ def simulate_outputs(codes: Ints, parameters: RuleParameters) -> Ints:
     def integers(contributor: int) -> Ints:
         return integers_of(parameters.encode(codes[:, contributor]), parameters)
 
-    def run(name: str, _rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
-        function = getattr(module, name)
-        return call_in_blocks(
-            lambda block: np.asarray(function.simulate(*block)), parameters.block, operands
-        )
+    def call(kind: str, block: tuple[Rows, ...]) -> Rows:
+        function = getattr(module, function_name(kind, len(block[0])))
+        return np.asarray(function.simulate(*block))
+
+    def run(kind: str, _level: int, _rows: int, operands: Iterator[tuple[Rows, ...]], /) -> Rows:
+        return call_in_blocks(partial(call, kind), parameters.block, operands)
 
     return rule_outputs(parameters, integers, len(codes), run)
 

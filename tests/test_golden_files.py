@@ -15,6 +15,7 @@ from secure_fl.manifest import load_manifest
 
 V1 = Path(__file__).parent / "golden" / "v1"
 V2 = Path(__file__).parent / "golden" / "v2"
+V3 = Path(__file__).parent / "golden" / "v3"
 FILES = ("contribution", "answer", "audit", "clients/a/head")
 POSITIONS = (0, 6, 9)
 CODES = ((1, 8, 4), (3, 11, 5), (1, 9, 7))
@@ -24,15 +25,22 @@ RULE = fhe.RuleParameters(contributors=2, classes=3, bits=4, block=1, failure_ex
 
 
 def test_the_contribution_loads():
-    found = fhe.Contribution.load(V2 / "contribution")
+    found = fhe.Contribution.load(V3 / "contribution")
     assert (found.name, found.contributor, found.batch, found.queries) == ("c0", 0, "b1", 1)
     assert found.parameters == RULE
-    assert found.public == fhe.load_public_key(V2).fingerprint
+    assert found.public == fhe.load_public_key(V3).fingerprint
 
 
-def test_a_contribution_made_with_the_secret_key_is_refused_with_both_versions_named():
-    with pytest.raises(VersionError, match="contribution of version 1, this package reads version"):
-        fhe.Contribution.load(V1 / "contribution")
+@pytest.mark.parametrize(("folder", "version"), [(V1, 1), (V2, 2)])
+def test_contributions_of_older_circuits_are_refused_with_both_versions_named(folder, version):
+    message = f"contribution of version {version}, this package reads version 3"
+    with pytest.raises(VersionError, match=message):
+        fhe.Contribution.load(folder / "contribution")
+
+
+def test_a_public_key_of_older_circuits_is_refused_with_both_versions_named():
+    with pytest.raises(VersionError, match="a key of version 1, this package reads version 3"):
+        fhe.load_public_key(V2)
 
 
 def test_the_answer_loads():

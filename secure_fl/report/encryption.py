@@ -78,7 +78,7 @@ def read_encryption(
     sent = [Sent(FILE_NAME, "everybody", 1, (run / FILE_NAME).stat().st_size)]
     key: str | None = None
     lattices: tuple[str, ...] = ()
-    parameters = rule_parameters(manifest, failure_exponent=128, block=4)
+    parameters = rule_parameters(manifest, failure_exponent=128, block=32)
     if keys is not None:
         parameters, key, lattices = _keys(keys, manifest)
         sent += [

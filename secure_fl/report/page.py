@@ -270,7 +270,7 @@ def _encryption(facts: Facts) -> list[str]:
         ("digits a query", f"{p.columns} in base {p.base}"),
         ("table look-ups a decision", p.lookups),
         ("a decision is wrong by noise", f"with probability at most 2^-{p.failure_exponent}"),
-        ("comparisons of one call", p.block),
+        ("comparisons of one call at most", p.block),
         ("keys", found.key or "none given (--keys); the default of securefl keys new is assumed"),
     ]
     return [

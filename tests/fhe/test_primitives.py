@@ -85,6 +85,6 @@ def test_an_operation_takes_as_many_lookups_as_the_failure_is_split_over(name, b
     assert function.programmable_bootstrap_count == parameters.lookups
 
 
-@pytest.mark.parametrize(("failure", "lookups"), [(40, 8), (128, 15)])
+@pytest.mark.parametrize(("failure", "lookups"), [(40, 8), (128, 12)])
 def test_a_minimum_of_eight_bits_takes_few_lookups(failure, lookups):
     assert PrimitiveParameters("minimum", 8, 1, failure).lookups == lookups

@@ -99,7 +99,7 @@ def test_answers_are_right_at_every_width(bits, failure):
 def test_every_digit_comes_back_over_several_ring_ciphertexts(public, bits):
     columns = public.parameters.columns
     queries = 2 * public.kind.degree // columns + 3
-    digits = np.random.default_rng(4).integers(0, 4, (queries, columns))
+    digits = np.random.default_rng(4).integers(0, 5, (queries, columns))
     rows = extract(encrypt_digits(digits, public), public, who="c0")
     lwe_layout.check_rows(rows, digits.ravel(), bits.ravel(), public.kind)
     found = (phases(rows, bits.ravel()) + np.uint64(2 ** (public.kind.shift - 1))) >> np.uint64(
@@ -172,7 +172,7 @@ def test_binary_draws_are_fair():
 
 
 def test_the_same_digits_never_encrypt_to_the_same_words(public):
-    digits = np.zeros((4, public.kind.shape[1]), np.int64)
+    digits = np.zeros((4, public.parameters.columns), np.int64)
     first, second = (encrypt_digits(digits, public).content for _ in range(2))
     a, b = (np.frombuffer(each, np.uint64) for each in (first, second))
     assert not np.any(a == b)
@@ -208,7 +208,7 @@ def test_the_public_vector_is_not_the_secret_product_itself(public, bits):
 
 def test_a_contributor_keeps_nothing_that_opens_its_message(public):
     """A ciphertext is all that comes back, and neither it nor the key has a member to open it."""
-    made = encrypt_digits(np.ones((2, public.kind.shape[1]), np.int64), public)
+    made = encrypt_digits(np.ones((2, public.parameters.columns), np.int64), public)
     assert set(vars(made)) == {"public", "shape", "content"}
     assert set(vars(public)) <= {
         *("parameters", "key", "content"),
@@ -218,8 +218,8 @@ def test_a_contributor_keeps_nothing_that_opens_its_message(public):
 
 def test_only_the_queriers_secret_opens_a_message(public, bits, other_keys):
     """Guesses of a contributor: no secret, fresh keys, the public vector rounded to bits."""
-    columns, shift = public.kind.shape[1], np.uint64(public.kind.shift)
-    digits = np.random.default_rng(6).integers(0, 4, (100, columns))
+    columns, shift = public.parameters.columns, np.uint64(public.kind.shift)
+    digits = np.random.default_rng(6).integers(0, 5, (100, columns))
     rows = extract(encrypt_digits(digits, public), public, who="c0")
 
     def share_right(guess):
@@ -239,7 +239,7 @@ def test_only_the_queriers_secret_opens_a_message(public, bits, other_keys):
 
 def test_another_public_key_is_noticed_by_its_fingerprint(keys, public):
     other = make_public_key(keys)
-    made = encrypt_digits(np.zeros((1, public.kind.shape[1]), np.int64), other)
+    made = encrypt_digits(np.zeros((1, public.parameters.columns), np.int64), other)
     with pytest.raises(fhe.InputError, match="c1: under public key"):
         to_integers(made, public, who="c1")
 
@@ -276,15 +276,15 @@ def test_an_edited_public_key_file_is_refused(public, tmp_path, change, message)
 
 @pytest.mark.parametrize("cut", [0, 8, -8])
 def test_ciphertexts_of_another_length_are_refused_by_name(public, cut):
-    made = encrypt_digits(np.zeros((1, public.kind.shape[1]), np.int64), public)
+    made = encrypt_digits(np.zeros((1, public.parameters.columns), np.int64), public)
     broken = public_key.RingCiphertexts(made.public, made.shape, made.content[:cut])
     with pytest.raises(fhe.FormatError, match="c2"):
         extract(broken, public, who="c2")
 
 
-@pytest.mark.parametrize("digits", [np.full((1, 5), 4), np.full((1, 5), -1), np.zeros((1, 4))])
+@pytest.mark.parametrize("digits", [np.full((1, 4), 5), np.full((1, 4), -1), np.zeros((1, 3))])
 def test_digits_that_do_not_fit_are_refused(public, digits):
-    assert public.parameters.columns == 5
+    assert public.parameters.columns == 4
     with pytest.raises(fhe.InputError, match="digits"):
         encrypt_digits(digits.astype(np.int64), public)
 
@@ -292,8 +292,8 @@ def test_digits_that_do_not_fit_are_refused(public, digits):
 @pytest.mark.parametrize("changed", ["message bit", "word order", "secret order", "secret length"])
 def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
     """The check sees real ciphertexts; what is changed is where it believes things to be."""
-    kind = public.kind
-    assert lwe_layout.check_layout(keys.client, kind, "level_0") == public.frame
+    kind, function, shape = public.kind, "minimum_4", (4, 4)
+    assert lwe_layout.check_layout(keys.client, kind, function, shape) == public.frames[4]
     if changed == "message bit":
         kind = attrs_like(kind, width=kind.width + 1)
     elif changed == "word order":
@@ -304,7 +304,7 @@ def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
     else:
         monkeypatch.setattr(lwe_layout, "_SECRET_HEAD", 79)
     with pytest.raises(LibraryError, match="concrete-python"):
-        lwe_layout.check_layout(keys.client, kind, "level_0")
+        lwe_layout.check_layout(keys.client, kind, function, shape)
 
 
 def attrs_like(kind, **changes):

@@ -222,23 +222,27 @@ def test_inspect_says_who_can_read_what(keys):
     text = describe_keys(keys.evaluation).to_text()
     assert all(sentence in text for sentence in READERS)
     assert "2^-40" in text
-    kind = compiled_rule(keys.parameters).specs
-    assert f"of rank 1 and degree {input_type(kind).dimension}" in text
+    kind = input_type(compiled_rule(keys.parameters).specs)
+    assert f"of rank {kind.glwe_dimension} and degree {kind.degree}" in text
 
 
-@pytest.mark.parametrize("kind", ["secret", "evaluation"])
-def test_keys_of_another_version_are_refused_with_both_named(keys, tmp_path, kind):
+@pytest.mark.parametrize("kind", ["secret", "evaluation", "public"])
+def test_keys_of_another_version_are_refused_with_both_named(keys, public, tmp_path, kind):
     """Keys that were drawn for other circuits would give wrong answers, not errors."""
     fhe.save_secret_keys(tmp_path, keys, "p")
     fhe.save_evaluation_keys(tmp_path, keys.evaluation)
+    fhe.save_public_key(tmp_path, public)
+    load = {
+        "secret": lambda: fhe.load_secret_keys(tmp_path, "p"),
+        "evaluation": lambda: fhe.load_evaluation_keys(tmp_path),
+        "public": lambda: fhe.load_public_key(tmp_path),
+    }
     path = tmp_path / f"{kind}.key"
     envelope = read_envelope(path)
     header = {name: value for name, value in envelope.header.items() if name != "version"}
     write_envelope(path, envelope.kind, header, envelope.payload)
-    with pytest.raises(VersionError, match="a key of version 1, this package reads version 2"):
-        fhe.load_secret_keys(tmp_path, "p") if kind == "secret" else fhe.load_evaluation_keys(
-            tmp_path
-        )
+    with pytest.raises(VersionError, match="a key of version 1, this package reads version 3"):
+        load[kind]()
 
 
 def test_a_batch_is_answered_once(sent, public, tmp_path):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fhe
-from fhe.circuits import compile_functions, compile_rule
-from fhe.digits import minimum
+from fhe.circuits import Circuit, compile_functions, compile_rule, noisy
+from fhe.digits import look_up, minimum
 from fhe.errors import LibraryError
-from fhe.knockout import calls_of, levels, rule_outputs
-from fhe.lwe_layout import check_wires, input_type, read_specs
+from fhe.knockout import calls_of, function_name, levels, rule_outputs
+from fhe.lwe_layout import check_results, input_type, read_specs
 from fhe.operands import call_in_blocks, integers_of
+from fhe.parameters import sizes_of
 from fhe.simulation import simulate_outputs
 from kahm import classify, feature_map
 
@@ -87,14 +88,14 @@ def test_every_pair_of_four_bit_codes_is_compared_right(failure):
 
 @pytest.mark.parametrize("rule", ["tournament", "paper"])
 @pytest.mark.parametrize("contributors", [1, 2, 3, 4, 7, 11])
-@pytest.mark.parametrize(("classes", "failure"), [(2, 40), (5, 40), (5, 128)])
+@pytest.mark.parametrize(("classes", "failure"), [(2, 128), (5, 40)])
 def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, classes, failure):
     parameters = fhe.RuleParameters(
         rule=rule,
         contributors=contributors,
         classes=classes,
         bits=5,
-        block=32,
+        block=3,
         failure_exponent=failure,
     )
     rng = np.random.default_rng(contributors)
@@ -102,8 +103,7 @@ def test_every_number_of_contributors_gives_the_plain_rule(rule, contributors, c
     np.testing.assert_array_equal(fhe.simulate(codes, parameters), classify(codes))
 
 
-@pytest.mark.parametrize("failure", [40, 128])
-@pytest.mark.parametrize("rule", ["tournament", "paper"])
+@pytest.mark.parametrize(("rule", "failure"), [("tournament", 128), ("paper", 40)])
 def test_every_case_of_three_clients_and_classes_at_three_levels(rule, failure):
     """All 3^9 = 19,683 code tables with values 0..2: every tie across clients and classes."""
     parameters = fhe.RuleParameters(
@@ -133,21 +133,21 @@ def test_the_papers_rule_answers_on_ciphertexts(failure):
 
 
 def in_numpy(parameters, codes):
-    """The rule on one-digit integers, and every call that it makes: name and pairs."""
+    """The rule on one-digit integers, and every call that it makes: kind, level and pairs."""
     calls = []
 
-    def run(name, rows, operands):
+    def run(kind, level, rows, operands):
         pairs = [np.concatenate(each) for each in zip(*operands, strict=True)]
         assert all(len(each) == rows for each in pairs)
-        calls.append((name, rows))
-        if name == "only":
+        calls.append((kind, level, rows))
+        if kind == "only":
             return pairs[0]
-        if name == "equal":
+        if kind == "equal":
             return (pairs[0] == pairs[1]).astype(int)
         return np.minimum(*pairs)
 
     found = rule_outputs(parameters, codes.__getitem__, 2, run)
-    called = sum(-(-rows // parameters.block) for _, rows in calls)
+    called = sum(len(parameters.blocks(rows)) for _, _, rows in calls)
     assert called == calls_of(parameters, 2)
     return found, calls
 
@@ -159,8 +159,9 @@ def test_everybody_plays_and_q_minus_one_minima_are_taken(players):
     found, calls = in_numpy(parameters, codes)
     assert found.tolist() == codes.min(axis=0).tolist()
     if players > 1:
-        assert [name for name, _ in calls] == [f"level_{i}" for i in range(levels(parameters))]
-        assert sum(rows for _, rows in calls) == 2 * (players - 1)
+        kinds = ["minimum"] * (levels(parameters) - 1) + ["last"]
+        assert [(kind, level) for kind, level, _ in calls] == list(zip(kinds, itertools.count()))
+        assert sum(rows for _, _, rows in calls) == 2 * (players - 1)
 
 
 @pytest.mark.parametrize(("players", "classes"), [(1, 2), (2, 5), (7, 3), (10, 20)])
@@ -172,12 +173,12 @@ def test_the_papers_rule_takes_qc_minus_one_minima_and_c_equalities(players, cla
     found, calls = in_numpy(parameters, codes.reshape(players, -1))
     marks = found.reshape(classes, 2).T
     np.testing.assert_array_equal(marks, feature_map(np.moveaxis(codes, 2, 0)))
-    assert sum(rows for name, rows in calls if name != "equal") == 2 * (players * classes - 1)
-    assert calls[-1] == ("equal", 2 * classes)
+    assert sum(rows for kind, _, rows in calls if kind != "equal") == 2 * (players * classes - 1)
+    assert calls[-1] == ("equal", levels(parameters), 2 * classes)
 
 
 def test_a_level_is_finished_before_the_next_begins(keys, public):
-    codes = np.random.default_rng(7).integers(0, 64, (9, 3, 5))  # 9 matches in each of 2 levels
+    codes = np.random.default_rng(7).integers(0, 64, (9, 3, 5))  # 9 = 4 + 4 + 1 matches a level
     sent = [
         fhe.contribute(codes[:, i], public, contributor=i, name=str(i), federation="f", batch="b")
         for i in range(3)
@@ -208,8 +209,9 @@ def test_one_contributor_alone_gets_its_own_answer():
 
 
 @pytest.mark.parametrize(("failure", "width"), [(40, 4), (64, 4), (128, 3)])
-def test_no_table_is_wider_than_the_design_says(parameters, failure, width):
-    module = compile_rule(attrs.evolve(parameters, failure_exponent=failure))
+@pytest.mark.parametrize("rule", ["tournament", "paper"])
+def test_no_table_is_wider_than_the_design_says(parameters, rule, failure, width):
+    module = compile_rule(attrs.evolve(parameters, rule=rule, failure_exponent=failure))
     for function in module.functions().values():
         assert function.graph.maximum_integer_bit_width() == width
 
@@ -223,7 +225,11 @@ def test_the_failure_probability_is_split_over_a_decisions_lookups(parameters, r
         name: function.programmable_bootstrap_count for name, function in module.functions().items()
     }
     _, calls = in_numpy(parameters, np.zeros((3, 2 * parameters.numbers), int))
-    made = sum(lookups[name] * rows for name, rows in calls) / 2 / parameters.block
+    for size in parameters.sizes:
+        for kind, _, _ in calls:
+            one = lookups[function_name(kind, 1)]
+            assert lookups[function_name(kind, size)] == size * one
+    made = sum(lookups[function_name(kind, 1)] * rows for kind, _, rows in calls) / 2
     assert made <= parameters.lookups
     assert parameters.lookups * module.p_error <= 2.0**-parameters.failure_exponent * (1 + 1e-9)
 
@@ -238,31 +244,30 @@ def test_all_functions_share_one_set_of_keys(rule, failure, contributors):
     )
     specs = compile_rule(parameters).client.specs
     assert len(read_specs(specs)["keyset"]["lweBootstrapKeys"]) == 1
-    assert input_type(specs).shape == (parameters.block, parameters.number_digits)
+    assert input_type(specs).width == parameters.width
 
 
 def test_a_result_that_is_not_of_the_operands_type_is_refused():
-    """A 0 or 1 stands at another bit than a digit, and would be read as another one."""
-    parameters = fhe.RuleParameters(
-        contributors=2, classes=2, bits=4, rule="paper", failure_exponent=40
-    )
-    specs = compile_rule(parameters).client.specs
-    with pytest.raises(LibraryError, match="results of equal are not of the type of level_0's"):
-        check_wires(specs, [("equal", "level_0")])
+    """A wider result stands at another bit, and would be read as another one."""
+    bit = Circuit(lambda a, b: look_up([0, 1], look_up([0, 0, 1, 1], a + b)))
+    module = compile_functions({"minimum_1": bit}, (), 2, 2, 2.0**-40)
+    with pytest.raises(LibraryError, match="results of minimum_1 are not of the type of operands"):
+        check_results(module.client.specs, ["minimum_1"])
 
 
 def test_parameters_are_chosen_for_the_noise_of_the_last_level():
-    """The library accepts more noise with more levels, at one failure a look-up."""
-    shape, failure = (1, 7), 2.0**-50
+    """The library accepts more noise after more minima, at one failure a look-up."""
 
-    def dimension(wires):
-        functions = {f"level_{i}": lambda a, b: minimum(a, b, 7, 4) for i in range(8)}
-        module = compile_functions(functions, wires, shape, 4, failure)
+    def dimensions(minima):
+        functions = {"minimum_1": Circuit(lambda a, b: minimum(a, b, 7, 4), ordered=True)}
+        wires = [("noise", "minimum_1")] if minima else []
+        if minima:
+            functions["noise"] = noisy(minima, 4)
+        module = compile_functions(functions, wires, 7, 5, 2.0**-50)
         (key,) = read_specs(module.client.specs)["keyset"]["lweBootstrapKeys"]
         return key["params"]["inputLweDimension"]
 
-    chain = [(f"level_{i}", f"level_{i + 1}") for i in range(7)]
-    assert dimension(chain) > dimension([])
+    assert dimensions(0) < dimensions(8) < dimensions(32)
 
 
 def test_both_sides_compile_the_same_circuit(parameters):
@@ -280,24 +285,27 @@ def test_integers_are_taken_class_by_class_and_in_it_query_by_query():
 
 
 @given(
-    sizes=st.lists(st.integers(1, 7), min_size=1, max_size=9),
-    block=st.integers(1, 10),
+    counts=st.lists(st.integers(1, 7), min_size=1, max_size=9),
+    block=st.integers(1, 20),
     digits=st.integers(1, 3),
 )
-def test_blocks_hold_whoevers_rows_come_next_and_padding_never_reaches_results(
-    sizes, block, digits
-):
-    total, called = sum(sizes), []
+def test_blocks_hold_whoevers_rows_come_next_and_nothing_else(counts, block, digits):
+    total, called = sum(counts), []
     rows = np.arange(1, total * digits + 1).reshape(total, digits)
-    parts = np.split(rows, np.cumsum(sizes)[:-1])
+    parts = np.split(rows, np.cumsum(counts)[:-1])
 
     def call(operands):
-        called.append([each.shape for each in operands])
+        size = len(operands[0])
+        assert [each.shape for each in operands] == [(size, digits)] * 2
+        called.append(size)
         return operands[0] + operands[1]
 
     found = call_in_blocks(call, block, zip(parts, parts, strict=True))
     np.testing.assert_array_equal(found, 2 * rows)
-    assert called == [[(block, digits)] * 2] * -(-total // block)
+    parameters = fhe.RuleParameters(contributors=2, classes=2, bits=4, block=block)
+    assert called == parameters.blocks(total)
+    assert set(called) <= set(sizes_of(block))
+    assert sum(size < block for size in called) <= len(sizes_of(block))
 
 
 @pytest.mark.parametrize(
