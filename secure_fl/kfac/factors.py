@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import unfold
+from torch.nn.functional import pad
 
 from secure_fl.federation import broadcastable
 
@@ -60,6 +60,13 @@ class Recorder:
             layer.bias is not None for layer in self.layers
         ):
             raise ValueError("K-FAC: every parameter must belong to a Linear or Conv2d with a bias")
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d) and (
+                layer.groups != 1 or layer.dilation != (1, 1) or isinstance(layer.padding, str)
+            ):
+                raise ValueError(
+                    f"K-FAC: found {layer}, expected no groups, no dilation, padding by numbers"
+                )
         self._inputs: dict[int, Tensor] = {}
         self._gradients: dict[int, Tensor] = {}
         self._hooks = [
@@ -94,12 +101,7 @@ class Recorder:
 
 
 def _input_moment(layer: Layer, inputs: Tensor) -> Tensor:
-    if isinstance(layer, nn.Conv2d):
-        padding: Any = layer.padding  # pairs of numbers in our networks
-        patches = unfold(inputs, layer.kernel_size, layer.dilation, padding, layer.stride)
-        a = patches.transpose(0, 1).reshape(patches.shape[1], -1)
-    else:
-        a = inputs.T
+    a = _patches(layer, inputs) if isinstance(layer, nn.Conv2d) else inputs.T
     # Appending the 1 to the moment rather than to the inputs saves a copy of these.
     size = len(a)
     moment = a.new_empty(size + 1, size + 1)
@@ -107,6 +109,17 @@ def _input_moment(layer: Layer, inputs: Tensor) -> Tensor:
     moment[size, :size] = moment[:size, size] = a.sum(dim=1)
     moment[size, size] = a.shape[1]
     return moment / len(inputs)
+
+
+def _patches(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
+    """What the kernel sees at every position: shape (channels * kernel, records * positions)."""
+    padding: Any = layer.padding  # a pair of numbers, or Recorder would have refused it
+    down, across = padding
+    padded = pad(inputs, (across, across, down, down)) if down or across else inputs
+    views = padded.unfold(2, layer.kernel_size[0], layer.stride[0])
+    views = views.unfold(3, layer.kernel_size[1], layer.stride[1])
+    # One copy; torch's own `unfold` makes a second one for records to lie last.
+    return views.permute(1, 4, 5, 0, 2, 3).reshape(math.prod(layer.weight.shape[1:]), -1)
 
 
 def _output_moment(layer: Layer, gradients: Tensor) -> Tensor:

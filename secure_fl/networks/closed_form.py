@@ -36,7 +36,6 @@ class ClosedForm:
         centre: Tensor | None,
     ) -> None:
         own = list(network.parameters())
-        self._head = network.head.weight.detach()
         self._values = [p.detach().numpy() for p in own]
         splits = np.cumsum([p.numel() for p in own])[:-1]
         parts = np.split(gradients.numpy(), splits)
@@ -64,8 +63,7 @@ class ClosedForm:
         np.matmul(residual.T, phi, out=self._gradients[-2])
         np.sum(residual, axis=0, out=self._gradients[-1])
         if self._terms.trace:
-            _, direction = trace_subgradient(self._head)
-            self._gradients[-2] += self._terms.trace * direction.numpy()
+            self._gradients[-2] += self._terms.trace * trace_subgradient(W)[1]
         if self._factor is not None:
             upstream = self._upstream(residual @ W, phi)
             upstream *= -self._factor * np.sin(angle)

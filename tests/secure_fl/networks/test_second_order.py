@@ -92,6 +92,33 @@ def test_convolution_is_exact_where_the_kernel_covers_the_image():
     assert torch.allclose(torch.kron(omega, gamma).double(), gradients.T @ gradients, atol=1e-5)
 
 
+def test_input_moments_of_a_padded_strided_convolution_are_those_of_torchs_patches():
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 2))
+    recorder, X = Recorder(torch.nn.Sequential(conv)), torch.randn(5, 2, 7, 6)
+    conv(X)
+    patches = torch.nn.functional.unfold(X, (3, 2), padding=(1, 2), stride=(2, 1))
+    ones = torch.ones(5, 1, patches.shape[2])
+    patches = torch.cat([patches, ones], dim=1).double()
+    expected = torch.einsum("nip,njp->ij", patches, patches) / 5
+    (omega,) = recorder.input_moments()
+    assert torch.allclose(omega.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("more", [{"dilation": 2}, {"groups": 2}, {"padding": "same"}])
+def test_convolutions_that_the_factors_do_not_describe_are_refused(more):
+    with pytest.raises(ValueError, match="expected no groups, no dilation, padding by numbers"):
+        Recorder(torch.nn.Sequential(torch.nn.Conv2d(2, 4, 3, **more)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_networks_images_are_the_records_pixels_channels_last_in_memory(channels):
+    X = torch.randn(4, channels * 10 * 12)
+    images = ConvNet(2, (channels, 10, 12)).build().features[0](X)
+    assert torch.equal(images, X.reshape(4, channels, 10, 12))
+    assert images.stride()[1] == 1
+
+
 def test_the_older_statistics_keep_the_larger_weight_and_inversion_is_lazy():
     preconditioner = Preconditioner(Curvature(average=0.95, interval=3))
     one, two = torch.eye(2), 2 * torch.eye(2)
