@@ -3,7 +3,7 @@
 A compiled circuit is code. It is never taken from a peer, and the cache it is kept in must belong
 to this user and be closed to everybody else (0700); another folder is refused. An entry's name is
 the digest of the rule's parameters, of the library's version, of the machine's type and of the
-source code that traces the circuit, so nothing stale is found.
+source code that traces and keeps the circuit, so nothing stale is found.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from .parameters import RuleParameters
 
 KIND = "fhe compiled rule"
 CACHE_VARIABLE = "SECUREFL_CACHE"
-_SOURCES = ("circuits", "code", "digits", "knockout", "parameters")
+_SOURCES = ("circuits", "code", "compiled", "digits", "knockout", "parameters")
 
 
 class CacheWarning(UserWarning):
@@ -42,7 +42,7 @@ class CompiledRule:
         specs: the library's description of keys, inputs and outputs (`ClientSpecs`).
         server: the library's object that runs the functions.
         failure: probability that noise makes one table look-up wrong.
-        complexity: the library's estimate of one run's work.
+        complexity: the library's estimate of one look-up's work, in operations.
     """
 
     specs: Any
@@ -68,8 +68,9 @@ def compiled_rule(parameters: RuleParameters) -> CompiledRule:
         except FormatError as error:
             warnings.warn(f"{error}; compiling again", CacheWarning, stacklevel=2)
     module = compile_rule(parameters)
+    lookups = sum(each.programmable_bootstrap_count for each in module.functions().values())
     found = CompiledRule(
-        module.client.specs, module.server, module.p_error, float(module.complexity)
+        module.client.specs, module.server, module.p_error, module.complexity / lookups
     )
     _keep(path, found)
     return found

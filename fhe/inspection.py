@@ -63,11 +63,11 @@ class KeyFacts:
         lines = [
             f"key {self.fingerprint}",
             f"rule {p['rule']}: {p['contributors']} contributors, {p['classes']} classes,"
-            f" {p['bits']}-bit codes, {p['block']} comparisons a call",
+            f" {p['bits']}-bit codes, at most {p['block']} comparisons a call",
             f"a decision takes {self.lookups} table look-ups and is wrong by noise with probability"
             f" at most 2^-{p['failure_exponent']}",
-            f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f}, one"
-            f" call of every function costs {self.complexity / 1e6:,.0f} million operations",
+            f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f} and"
+            f" costs {self.complexity / 1e6:,.0f} million operations",
             *self.lattices,
             f"evaluation key: {self.evaluation_bytes:,} bytes",
             f"security: {SECURITY}",
