@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks._data import Split, mnist
 from benchmarks._federations import clients_of
 from secure_fl.data import dirichlet, pathological
-from secure_fl.federation import Federation, FixedProbability, QuorumError
+from secure_fl.federation import Client, Federation, FixedProbability, QuorumError
 
 PARTITIONS = ("Dirichlet 0.1", "2 classes")
 CLIENTS = (10, 50)
@@ -19,7 +19,19 @@ TESTED = 1000
 """Test records of the accuracies: the first of the test set."""
 EVERY = 5
 """Rounds between two measurements of the clients' own models."""
-SEED = 0
+
+START = {
+    "FedAvg": 0.1,
+    "FedAvgM": 0.05,
+    "FedAdam": 0.01,
+    "FedProx": 0.1,
+    **dict.fromkeys(("LocalNewton", "FedPM", "FedRCO-ori", "FedRCO"), 0.025),
+}
+"""Learning rates that a search begins at: the server's of FedAdam, whose clients take 0.1."""
+FACTOR, MOST = 2.0, 7
+"""Between neighbouring rates; the most that a search tries."""
+TRIED, LAST = 8, 3
+"""Rounds of a trial, and how many of the last ones count for its accuracy."""
 
 FIRST = ("FedAvg", "FedAvgM", "FedAdam", "FedProx")
 SECOND = ("LocalNewton", "FedPM", "FedRCO-ori", "FedRCO")
@@ -29,14 +41,14 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "FedRCO, T_inv 50": {"interval": 50},
     "FedRCO, T_inv 500": {"interval": 500},
 }
-"""Of FedRCO, which has the monitor and T_inv 200."""
+"""Of FedRCO, which has the monitor and T_inv 200; on the first partition with 10 clients."""
 
 Trainer: TypeAlias = Callable[[Federation], Iterator[Any]]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One run."""
+    """One run; its seed is that of the partition, the initial weights and the batches."""
 
     partition: str
     clients: int
@@ -44,6 +56,7 @@ class Task:
     rounds: int
     device: str
     rate: float
+    seed: int = 0
     trial: bool = False
 
 
@@ -57,20 +70,113 @@ class Curve:
         seconds: spent until then in training, measuring left out.
         own: by round: of the personal models on all test records, of these on the client's mix of
             classes, and of the global model on it; means over the participants.
-        counted: rollbacks, resets, inversions.
+        counted: rollbacks, resets, inversions; a mean over seeds need not be whole.
         inverting: share of the clients' time spent in inversions, in percent.
     """
 
     shared: list[float]
     seconds: list[float]
     own: dict[int, tuple[float, float, float]]
-    counted: tuple[int, int, int]
+    counted: tuple[float, float, float]
     inverting: float
+
+
+def averaged(curves: Sequence[Curve]) -> Curve:
+    """The mean of one setting's runs, as far as all of them went."""
+
+    def mean(rows: Iterable[Sequence[float]]) -> list[float]:
+        return [float(value) for value in np.mean(list(zip(*rows, strict=False)), axis=1)]
+
+    numbers = [n for n in curves[0].own if all(n in each.own for each in curves)]
+    reached = all(each.shared for each in curves)
+    personal, personal_mix, global_mix = (
+        {n: float(np.mean([each.own[n][i] for each in curves])) for n in numbers} for i in range(3)
+    )
+    rollbacks, resets, inversions = mean(each.counted for each in curves)
+    return Curve(
+        mean(each.shared for each in curves) if reached else [],
+        mean(each.seconds for each in curves) if reached else [],
+        {n: (personal[n], personal_mix[n], global_mix[n]) for n in numbers},
+        (rollbacks, resets, inversions),
+        float(np.mean([each.inverting for each in curves])),
+    )
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search for a learning rate found.
+
+    Attributes:
+        scores: training accuracy in percent by rate, mean of a trial's last rounds; 0 where the
+            handle refused all updates.
+        seconds: a round takes, measuring left out; mean over the trials.
+    """
+
+    scores: dict[float, float]
+    seconds: float
+
+    @property
+    def best(self) -> float:
+        """The rate of the highest score; of equal ones the smallest."""
+        return max(self.scores, key=lambda rate: (self.scores[rate], -rate))
+
+    @property
+    def inside(self) -> bool:
+        """Whether a smaller and a larger rate than the best were tried."""
+        return min(self.scores) < self.best < max(self.scores)
+
+
+def climbed(score: Callable[[float], float], start: float) -> dict[float, float]:
+    """Scores of a rate and its neighbours, and of more where the best is the last in the row.
+
+    Args:
+        score: of a rate; larger is better.
+        start: the first rate; its neighbours are `FACTOR` away.
+
+    Returns:
+        Scores by rate, at most `MOST`.
+    """
+    rates = (start / FACTOR, start, start * FACTOR)
+    found = {rate: score(rate) for rate in rates}
+    while len(found) < MOST:
+        best = max(found, key=lambda rate: (found[rate], -rate))
+        if best == max(found):
+            more = best * FACTOR
+        elif best == min(found):
+            more = best / FACTOR
+        else:
+            break
+        found[more] = score(more)
+    return found
+
+
+def searched(method: str, device: str) -> Search:
+    """Searches a method's rate by trials on the first partition with 10 clients."""
+    spent = []
+
+    def score(rate: float) -> float:
+        curve = measured(Task(PARTITIONS[0], CLIENTS[0], method, TRIED, device, rate, trial=True))
+        spent.extend(np.diff(curve.seconds, prepend=0.0).tolist())
+        return float(np.mean(curve.shared[-LAST:])) if len(curve.shared) == TRIED else 0.0
+
+    scores = climbed(score, START[method])
+    return Search(scores, float(np.mean(spent or [0.0])))
 
 
 @functools.cache
 def _data() -> Split:
     return mnist()
+
+
+@functools.lru_cache(maxsize=2)
+def _parts(partition: str, clients: int, seed: int) -> list[Client]:
+    """The records of the clients; a run makes clients of its own of them."""
+    data, rng = _data(), np.random.default_rng(seed)
+    if partition == PARTITIONS[0]:
+        parts = dirichlet(data.y_train, clients, 0.1, rng, min_records=32)
+    else:
+        parts = pathological(data.y_train, clients, 2, rng)
+    return clients_of(data.X_train, data.y_train, parts)
 
 
 def measured(task: Task) -> Curve:
@@ -81,13 +187,12 @@ def measured(task: Task) -> Curve:
 
     torch.set_num_threads(1)
     clock = time.process_time if task.device == "cpu" else time.perf_counter
-    data, model, rng = _data(), _model(), np.random.default_rng(SEED)
-    if task.partition == PARTITIONS[0]:
-        parts = dirichlet(data.y_train, task.clients, 0.1, rng, min_records=32)
-    else:
-        parts = pathological(data.y_train, task.clients, 2, rng)
-    members = clients_of(data.X_train, data.y_train, parts)
-    fed = Federation(members, seed=SEED, participation=FixedProbability(0.8))
+    data, model = _data(), _model()
+    members = [
+        Client(each.name, each.features, each.targets)
+        for each in _parts(task.partition, task.clients, task.seed)
+    ]
+    fed = Federation(members, seed=task.seed, participation=FixedProbability(0.8))
     X, y = (data.X_train, data.y_train) if task.trial else (data.X_test, data.y_test)
     test = X[:TESTED], y[:TESTED]
     shared: list[float] = []
@@ -146,7 +251,7 @@ def _trainer(task: Task, model: Any) -> Trainer:
     from secure_fl.trainers.server import Adam, Momentum
 
     common: dict[str, Any] = {
-        "start": NetworkState(model.initial(np.random.default_rng(SEED))),
+        "start": NetworkState(model.initial(np.random.default_rng(task.seed))),
         "rounds": task.rounds,
     }
     size: dict[str, Any] = {"steps": 20, "batch_size": 32, "device": task.device}

@@ -60,6 +60,7 @@ __all__ = [
     "digits",
     "environment",
     "newsgroups",
+    "paired",
     "peak_memory",
     "shared_data",
     "spread",
@@ -130,6 +131,16 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
     if len(values) < 2:
         return f"{mean:.{digits}f}"
     return f"{mean:.{digits}f} ± {float(np.std(values, ddof=1)):.{digits}f}"
+
+
+def paired(differences: Sequence[float]) -> tuple[float | None, float | None]:
+    """t and two-sided p of a mean difference of 0; None for one value or equal ones."""
+    from scipy.stats import ttest_1samp
+
+    if len({float(each) for each in differences}) < 2:
+        return None, None
+    found = ttest_1samp(differences, 0.0)
+    return float(found.statistic), float(found.pvalue)
 
 
 def _plain(cell: Any) -> Cell:

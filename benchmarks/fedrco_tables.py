@@ -2,16 +2,16 @@
 
 After fedrco.txt, section 6 and E.3: the paper's CNN, 20 mini-batches of 32 a round, participation
 0.8, damping 0.03, moving average 0.95, Dirichlet 0.1 and 2 classes a client, 10 and 50 clients. The
-monitor and T_inv are varied with 10 clients. Every method gets the learning rate of its grid that
-is best on training records after a few rounds; 0.00625, the paper's, is one of them. Fewer rounds
-than the paper's 1600, one seed.
+monitor and T_inv are varied on Dirichlet 0.1 with 10 clients. Every method gets the learning rate
+that is best on training records after a few rounds, searched until it lies between two others; the
+paper's, 0.00625, is one of those of second-order methods. Fewer rounds than the paper's 1600.
 """
 
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -21,130 +21,122 @@ from benchmarks._fedrco import (
     ABLATIONS,
     CLIENTS,
     FIRST,
+    LAST,
+    MOST,
     PARTITIONS,
     SECOND,
-    SEED,
+    START,
     TESTED,
+    TRIED,
     Curve,
     Task,
+    averaged,
     measured,
+    searched,
 )
-from benchmarks._harness import Run, benchmark
+from benchmarks._harness import Run, benchmark, paired
 from secure_fl.report import figures
 
 FIGURE = REPOSITORY / "docs" / "fedrco.svg"
 SLOWER = 5
 """50 clients get a fifth of the rounds: their rounds cost five times as much."""
-RATES = {
-    **dict.fromkeys(("FedAvg", "FedAvgM"), (0.05, 0.1, 0.2)),
-    "FedAdam": (0.003, 0.01, 0.03),
-    **dict.fromkeys(("LocalNewton", "FedPM", "FedRCO-ori"), (0.00625, 0.02, 0.05)),
-}
-"""Rates tried for each method: the server's of FedAdam, whose clients take 0.1."""
-SAME_RATE = {"FedProx": "FedAvg", "FedRCO": "FedRCO-ori"}
-TRIED, LAST = 8, 3
-"""Rounds of a trial, and how many of the last ones count for its accuracy."""
+
+Setting: TypeAlias = tuple[str, int, str]
 
 
 @benchmark("does curvature pay in federated MNIST?")
 @click.option(
     "--rounds",
-    default=200,
+    default=500,
     show_default=True,
     help=f"The most rounds with 10 clients; with 50 one in {SLOWER} of them.",
 )
 @click.option("--minutes", default=30.0, show_default=True, help="The rounds are those that fit.")
+@click.option("--seeds", default=1, show_default=True, help="Of partition and initial weights.")
 @click.option("--workers", default=2, show_default=True, help="Processes.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
-def main(run: Run, rounds: int, minutes: float, workers: int, device: str) -> None:
+def main(run: Run, rounds: int, minutes: float, seeds: int, workers: int, device: str) -> None:
     """Trains every method for the same rounds on the same partitions."""
     from secure_fl.networks import choose_device
 
-    run.seeds(SEED)
+    run.seeds(*range(seeds))
     device = choose_device(device)
-    partitions, clients = (PARTITIONS[:1], CLIENTS[:1]) if run.quick else (PARTITIONS, CLIENTS)
+    settings = _settings(run.quick)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         if run.quick:
-            rates, rounds = {method: values[0] for method, values in RATES.items()}, 2
+            rates, rounds = START, 2
         else:
-            rates, pace = _rates(run, pool, device)
-            rounds = min(rounds, _fitting(60 * minutes - run.elapsed, pace))
-        run.parameter(rounds=rounds, rounds_of_50=rounds // SLOWER, device=device, tested=TESTED)
+            rates, seconds = _rates(run, pool, device)
+            each = seeds * sum(seconds[_parent(method)] for _, _, method in settings)
+            rounds = min(rounds, max(SLOWER, int((60 * minutes - run.elapsed) / each)))
+        length = {CLIENTS[0]: rounds, CLIENTS[1]: rounds // SLOWER}
+        run.parameter(rounds=rounds, rounds_of_50=length[CLIENTS[1]], device=device, tested=TESTED)
         tasks = [
-            Task(partition, count, method, length, device, rates[_group(method)])
-            for count, length in zip(clients, (rounds, rounds // SLOWER), strict=False)
-            for partition in partitions
-            for method in _named(run.quick, count)
+            Task(partition, count, method, length[count], device, rates[_parent(method)], seed)
+            for seed in range(seeds)
+            for partition, count, method in settings
         ]
         # The longest first, so that no process is left with one of them at the end.
         order = sorted(tasks, key=lambda t: (-t.clients, t.method in FIRST))
-        curves = {}
+        curves: dict[Setting, list[Curve]] = {setting: [] for setting in settings}
         for task, curve in zip(order, pool.map(measured, order), strict=True):
-            setting = f"{task.partition}, {task.clients} clients, {task.method}"
+            setting = f"{task.partition}, {task.clients} clients, {task.method}, seed {task.seed}"
             run.progress(f"{setting}: {curve.shared[-1]:.1f}" if curve.shared else f"{setting}: -")
-            curves[task] = curve
-    _show(run, {task: curves[task] for task in tasks})
+            curves[task.partition, task.clients, task.method].append(curve)
+    _show(run, curves, rates)
     if not run.quick:
         drawn = _draw(curves)
         run.note(f"plot: {'not drawn: no matplotlib' if drawn is None else drawn.name}")
 
 
+def _settings(quick: bool) -> list[Setting]:
+    """Partition, number of clients and method of every run."""
+    if quick:
+        return [(PARTITIONS[0], CLIENTS[0], method) for method in ("FedAvg", "FedPM", "FedRCO")]
+    varied = [(PARTITIONS[0], CLIENTS[0], method) for method in ABLATIONS]
+    return [
+        (partition, count, method)
+        for count in CLIENTS
+        for partition in PARTITIONS
+        for method in (*FIRST, *SECOND)
+    ] + varied
+
+
 def _rates(
     run: Run, pool: ProcessPoolExecutor, device: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """The best of every grid on training records, Dirichlet 0.1, 10 clients.
-
-    Returns:
-        Rates by method, and seconds by the clock that a round of each takes the whole pool.
-    """
+    """Every method's best rate, and seconds by the clock that a round of it takes the pool."""
     began = time.perf_counter()
-    trials = [
-        Task(PARTITIONS[0], CLIENTS[0], method, TRIED, device, rate, trial=True)
-        for method, rates in RATES.items()
-        for rate in rates
-    ]
     table = run.table(
         "learning rates tried, training accuracy in percent", ["method", "rate", "accuracy"]
     )
-    best: dict[str, tuple[float, float]] = {}
-    spent: dict[str, list[float]] = {}
-    for task, curve in zip(trials, pool.map(measured, trials), strict=True):
-        finished = len(curve.shared) == TRIED
-        score = float(np.mean(curve.shared[-LAST:])) if finished else 0.0
-        table.add(task.method, task.rate, score)
-        if curve.seconds:
-            spent.setdefault(task.method, []).append(curve.seconds[-1] / len(curve.seconds))
-        best[task.method] = max(best.get(task.method, (-1.0, 0.0)), (score, -task.rate))
-        run.progress(f"{task.method} at rate {task.rate:g}: {score:.1f}")
+    # The longest first.
+    methods = (*SECOND, *FIRST)
+    found = dict(zip(methods, pool.map(searched, methods, [device] * len(methods)), strict=True))
+    for method, search in found.items():
+        for rate, score in sorted(search.scores.items()):
+            table.add(method, rate, score)
+        run.progress(f"{method}: rate {search.best:g} of {len(search.scores)}")
+        if not search.inside:
+            run.note(f"{method}: its best rate is the last one of the {MOST} tried")
     # Processes share the machine: what they spend and what the clock shows are in one ratio.
-    total = sum(TRIED * sum(values) for values in spent.values())
-    ratio = (time.perf_counter() - began) / total
-    pace = {method: ratio * float(np.mean(values)) for method, values in spent.items()}
-    return {method: -negative for method, (_, negative) in best.items()}, pace
+    spent = sum(TRIED * len(each.scores) * each.seconds for each in found.values())
+    ratio = (time.perf_counter() - began) / spent
+    return (
+        {method: each.best for method, each in found.items()},
+        {method: ratio * each.seconds for method, each in found.items()},
+    )
 
 
-def _group(method: str) -> str:
+def _parent(method: str) -> str:
     """The method whose rate and pace it shares."""
-    parent = "FedRCO" if method in ABLATIONS else method
-    return SAME_RATE.get(parent, parent)
-
-
-def _fitting(seconds: float, pace: dict[str, float]) -> int:
-    """Rounds with 10 clients that fit; as many with 50 as make the same number of steps."""
-    each = sum(pace[_group(method)] for count in CLIENTS for method in _named(False, count))
-    return max(SLOWER, int(seconds / (len(PARTITIONS) * each)))
-
-
-def _named(quick: bool, clients: int) -> list[str]:
-    if quick:
-        return ["FedAvg", "FedPM", "FedRCO"]
-    return [*FIRST, *SECOND, *(ABLATIONS if clients == CLIENTS[0] else ())]
+    return "FedRCO" if method in ABLATIONS else method
 
 
 # ---------------------------------------------------------------------------------------- results
 
 
-def _show(run: Run, curves: dict[Task, Curve]) -> None:
+def _show(run: Run, curves: dict[Setting, list[Curve]], rates: dict[str, float]) -> None:
     table = run.table(
         "accuracy in percent after the last round",
         [
@@ -152,11 +144,21 @@ def _show(run: Run, curves: dict[Task, Curve]) -> None:
             "clients",
             "method",
             "rate",
+            "seeds",
             "rounds",
             "global",
+            "deviation",
             "personal",
             "global, own mix",
             "personal, own mix",
+        ],
+    )
+    spent = run.table(
+        "time and events of these runs",
+        [
+            "partition",
+            "clients",
+            "method",
             "seconds",
             "inverting %",
             "rollbacks",
@@ -168,35 +170,42 @@ def _show(run: Run, curves: dict[Task, Curve]) -> None:
         "accuracy by round and second",
         ["partition", "clients", "method", "round", "seconds", "global", "personal"],
     )
-    for task, curve in curves.items():
-        setting = (task.partition, task.clients, task.method)
-        personal, personal_mix, global_mix = curve.own.get(task.rounds, (None, None, None))
-        has_own = task.method in ("FedRCO", *ABLATIONS)
+    for setting, found in curves.items():
+        mean, method = averaged(found), setting[2]
+        last = max(mean.own, default=0)
+        personal, personal_mix, global_mix = mean.own.get(last, (None, None, None))
+        has_own = _parent(method) == "FedRCO"
         table.add(
             *setting,
-            task.rate,
-            len(curve.shared),
-            curve.shared[-1] if curve.shared else None,
+            rates[_parent(method)],
+            len(found),
+            len(mean.shared),
+            mean.shared[-1] if mean.shared else None,
+            _deviation([each.shared[-1] for each in found if each.shared]),
             personal if has_own else None,
             global_mix,
             personal_mix if has_own else None,
-            curve.seconds[-1] if curve.seconds else None,
-            curve.inverting if task.method not in FIRST else None,
-            *curve.counted,
         )
-        for number, (own, _, _) in curve.own.items():
+        spent.add(
+            *setting,
+            mean.seconds[-1] if mean.seconds else None,
+            mean.inverting if method not in FIRST else None,
+            *mean.counted,
+        )
+        for number, (own, _, _) in mean.own.items():
             place = number - 1
             steps.add(
                 *setting,
                 number,
-                curve.seconds[place],
-                curve.shared[place],
+                mean.seconds[place],
+                mean.shared[place],
                 own if has_own else None,
             )
-    run.note(f"accuracies on the first {TESTED} test records; one seed")
+    _against(run, curves)
+    run.note(f"accuracies on the first {TESTED} test records; means over the seeds")
     run.note(
-        f"rates: best mean training accuracy of the last {LAST} of {TRIED} rounds, Dirichlet 0.1,"
-        " 10 clients; FedProx takes FedAvg's, FedRCO and its variants FedRCO-ori's"
+        f"rates: best mean accuracy of the global model on {TESTED} training records in the last"
+        f" {LAST} of {TRIED} rounds, Dirichlet 0.1, 10 clients, seed 0; FedRCO's variants take its"
     )
     run.note(
         "own mix: test records weighted to the client's mix of classes; personal accuracies and"
@@ -209,20 +218,38 @@ def _show(run: Run, curves: dict[Task, Curve]) -> None:
     )
 
 
-def _draw(curves: dict[Task, Curve]) -> Path | None:
+def _deviation(values: list[float]) -> float | None:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def _against(run: Run, curves: dict[Setting, list[Curve]]) -> None:
+    """Every second-order method's global model against FedAvg's, seed by seed."""
+    table = run.table(
+        "global model against FedAvg's, in points",
+        ["partition", "clients", "method", "seeds", "mean difference", "t", "p"],
+    )
+    for (partition, count, method), found in curves.items():
+        if method not in SECOND:
+            continue
+        pairs = zip(found, curves[partition, count, "FedAvg"], strict=True)
+        gain = [a.shared[-1] - b.shared[-1] for a, b in pairs if a.shared and b.shared]
+        if gain:
+            mean = float(np.mean(gain))
+            table.add(partition, count, method, len(gain), mean, *paired(gain))
+    run.note("p: two-sided paired t-test over the seeds; empty for one seed or equal differences")
+
+
+def _draw(curves: dict[Setting, list[Curve]]) -> Path | None:
     """Global accuracy with 10 clients against rounds and seconds; None without matplotlib."""
     shown = (*FIRST[:1], "FedAdam", *SECOND)
 
     def draw(axes: Any) -> None:
         panels = [(p, by_second) for p in PARTITIONS for by_second in (False, True)]
         for each, (partition, by_second) in zip(axes, panels, strict=True):
-            for task, curve in curves.items():
-                if (task.partition, task.clients) == (
-                    partition,
-                    CLIENTS[0],
-                ) and task.method in shown:
-                    x = curve.seconds if by_second else range(1, len(curve.shared) + 1)
-                    each.plot(x, curve.shared, label=task.method, linewidth=1)
+            for method in shown:
+                curve = averaged(curves[partition, CLIENTS[0], method])
+                x = curve.seconds if by_second else range(1, len(curve.shared) + 1)
+                each.plot(x, curve.shared, label=method, linewidth=1)
             each.set_title(partition, fontsize=10)
             each.set_xlabel("seconds of training" if by_second else "round")
         axes[0].set_ylabel("accuracy of the global model, %")

@@ -122,15 +122,16 @@ def personal_accuracy(client: Client, model: Model, parameters: Array, X: Array,
     network = network_of(client, model, "cpu")
     share = np.bincount(client.targets.astype(np.int64), minlength=model.classes) / len(client)
     weights = (share / np.maximum(np.bincount(y, minlength=model.classes), 1))[y]
-    right = {}
-    for whose, vector in (("global", parameters), ("own", client.state.get("rco.model"))):
-        load(network, parameters if vector is None else vector)
-        right[whose] = predictions(network, X) == y
+    load(network, parameters)
+    shared = own = predictions(network, X) == y
+    if "rco.model" in client.state:
+        load(network, client.state["rco.model"])
+        own = predictions(network, X) == y
     total = max(float(weights.sum()), 1e-12)
     return {
-        "personal": float(right["own"].mean()),
-        "personal_mix": float(weights @ right["own"]) / total,
-        "global_mix": float(weights @ right["global"]) / total,
+        "personal": float(own.mean()),
+        "personal_mix": float(weights @ own) / total,
+        "global_mix": float(weights @ shared) / total,
     }
 
 

@@ -1,0 +1,49 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks._fedrco import FACTOR, MOST, Curve, Search, averaged, climbed
+from benchmarks._harness import paired
+
+
+@given(st.floats(-6.0, 6.0))
+def test_a_search_ends_between_two_worse_rates_or_after_the_most_trials(peak):
+    """With one peak in the logarithm of the rate, climbing to it cannot miss it."""
+    scores = climbed(lambda rate: -abs(_steps(rate) - peak), 1.0)
+    search = Search(scores, 0.0)
+    if abs(peak) <= MOST - 3:
+        assert search.inside
+        assert abs(_steps(search.best) - peak) <= 0.5
+    if not search.inside:
+        assert len(scores) == MOST
+
+
+def _steps(rate):
+    steps = 0
+    while rate > 1:
+        rate, steps = rate / FACTOR, steps + 1
+    while rate < 1:
+        rate, steps = rate * FACTOR, steps - 1
+    return steps
+
+
+def test_of_equal_scores_the_smallest_rate_is_best():
+    assert Search({0.1: 50.0, 0.2: 60.0, 0.4: 60.0}, 1.0).best == 0.2
+    assert not Search({0.1: 60.0, 0.2: 50.0}, 1.0).inside
+
+
+def test_curves_are_averaged_as_far_as_all_went():
+    one = Curve([10.0, 20.0], [1.0, 2.0], {1: (1.0, 2.0, 3.0), 2: (4.0, 5.0, 6.0)}, (2, 1, 4), 8.0)
+    two = Curve([30.0], [3.0], {1: (3.0, 4.0, 5.0)}, (0, 0, 4), 4.0)
+    assert averaged([one, two]) == Curve([20.0], [2.0], {1: (2.0, 3.0, 4.0)}, (1, 0.5, 4), 6.0)
+    assert averaged([one, Curve([], [], {}, (0, 0, 0), 0.0)]).shared == []
+    assert averaged([one]) == one
+
+
+def test_a_paired_test_needs_two_different_differences():
+    """Differences 1 and 3: mean 2, standard error 1, so t = 2 with one degree of freedom."""
+    t, p = paired([1.0, 3.0])
+    assert t == pytest.approx(2.0)
+    # Student's distribution with one degree of freedom is Cauchy's: p = 1 - 2 atan(2) / pi.
+    assert p == pytest.approx(0.2951672, abs=1e-6)
+    assert paired([1.0]) == paired([2.0, 2.0]) == (None, None)
