@@ -15,17 +15,21 @@ from secure_fl.fednl.kernels import (
     dense_outer_products,
     equal_outer_products,
     evaluate,
+    evaluate_dense,
     outer_products,
     subtract,
     take_and_learn,
 )
-from secure_fl.fednl.lanczos import leading_pair
+from secure_fl.fednl.lanczos import dot, leading_pair
 from secure_fl.fednl.selection import largest_places, random_places
 
 Array = NDArray[Any]
 
 SHARED, RANDOM, TOP, WHOLE, RANK_ONE = range(5)
 """Kinds of compressors."""
+
+EPSILON = float(np.finfo(np.float64).eps)
+"""Rounding of an entry of a Hessian or an estimate, relative to it; their difference has it too."""
 
 
 class Records(NamedTuple):
@@ -93,24 +97,25 @@ def difference(
     indptr, data = a.indptr[r0 + c : r1 + c + 1], a.data[e0:e1]
     indices, curvature = a.indices[e0:e1], a.curvature[r0:r1]
     gradient = slope[2:]
-    slope[0] = evaluate(indptr, indices, data, a.targets[r0:r1], x, gradient, curvature)
+    targets, first = a.targets[r0:r1], a.dense_from[c]
+    if first >= 0:
+        rows = a.dense[first : first + r1 - r0]
+        members = a.members[a.lists[c] : a.lists[c + 1]]
+        weights = a.weights[a.lists[c] : a.lists[c + 1]]
+        slope[0] = evaluate_dense(rows, targets, x, gradient, curvature)
+        dense_outer_products(a.columns[c], members, weights, rows, curvature, values)
+    else:
+        position = a.position[a.pairs[c] : a.pairs[c + 1]]
+        slope[0] = evaluate(indptr, indices, data, targets, x, gradient, curvature)
+        if np.isnan(a.constant[c]):
+            outer_products(indptr, data, curvature, position, values)
+        else:
+            equal_outer_products(indptr, curvature, position, a.constant[c], values)
     squares = 0.0
     for i in range(len(x)):
         gradient[i] += penalty * x[i]
         squares += x[i] * x[i]
     slope[0] += 0.5 * penalty * squares
-    first = a.dense_from[c]
-    if first >= 0:
-        rows = a.dense[first : first + r1 - r0]
-        members = a.members[a.lists[c] : a.lists[c + 1]]
-        weights = a.weights[a.lists[c] : a.lists[c + 1]]
-        dense_outer_products(a.columns[c], members, weights, rows, curvature, values)
-    else:
-        position = a.position[a.pairs[c] : a.pairs[c + 1]]
-        if np.isnan(a.constant[c]):
-            outer_products(indptr, data, curvature, position, values)
-        else:
-            equal_outer_products(indptr, curvature, position, a.constant[c], values)
     for p in a.diagonal[c]:
         values[p] += penalty
     return max(subtract(values, held, a.diagonal[c]), 0.0)
@@ -198,7 +203,8 @@ def learn_all(
         else:
             segments = a.segments[a.lines[c] : a.lines[c + 1]]
             feature = a.feature[c]
-            value, vector = leading_pair(values, segments, a.diagonal[c], feature)
+            rounding = EPSILON * np.sqrt(dot(estimate, estimate))
+            value, vector = leading_pair(values, segments, a.diagonal[c], feature, rounding)
             move_rank_one(estimate, segments, a.diagonal[c], feature, rate * value, vector)
             sent[at] = value
             for i in range(d):

@@ -33,16 +33,47 @@ def evaluate(
         dot = 0.0
         for e in range(start, end):
             dot += data[e] * x[indices[e]]
-        b = targets[r]
-        margin = b * dot
-        # exp of a negative number only: margins of any size neither overflow nor cancel.
-        small = np.exp(-abs(margin))
-        loss += np.log1p(small) + max(-margin, 0.0)
-        wrong = (small if margin >= 0.0 else 1.0) / (1.0 + small)
-        curvature[r] = small / ((1.0 + small) * (1.0 + small)) / m
-        pull = -b * wrong / m
+        term, wrong, bend = logistic(targets[r] * dot)
+        loss += term
+        curvature[r] = bend / m
+        pull = -targets[r] * wrong / m
         for e in range(start, end):
             gradient[indices[e]] += pull * data[e]
+    return loss / m
+
+
+@njit(nogil=True, cache=True)
+def logistic(margin: float) -> tuple[float, float, float]:
+    """log(1 + exp(-margin)), the same's slope times -1, and its second derivative."""
+    # exp of a negative number only: margins of any size neither overflow nor cancel.
+    small = np.exp(-abs(margin))
+    share = 1.0 / (1.0 + small)
+    return (
+        np.log1p(small) + max(-margin, 0.0),
+        (small if margin >= 0.0 else 1.0) * share,
+        small * share * share,
+    )
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def evaluate_dense(
+    rows: Array, targets: Array, x: Array, gradient: Array, curvature: Array
+) -> float:
+    """`evaluate` on contiguous rows, shape (m, d)."""
+    m, d = rows.shape
+    gradient[:] = 0.0
+    loss = 0.0
+    for r in range(m):
+        row = rows[r]
+        dot = 0.0
+        for j in range(d):
+            dot += row[j] * x[j]
+        term, wrong, bend = logistic(targets[r] * dot)
+        loss += term
+        curvature[r] = bend / m
+        pull = -targets[r] * wrong / m
+        for j in range(d):
+            gradient[j] += pull * row[j]
     return loss / m
 
 
@@ -150,19 +181,20 @@ def take_and_learn(
 def largest(values: Array, threshold: float, above: int, k: int, out: Array) -> None:
     """Places of the k entries with the largest magnitude; the lowest places among equals.
 
-    `threshold` is the k-th largest magnitude and `above` how many exceed it.
+    `threshold` is the k-th largest magnitude and `above` how many exceed it. Among NaN there are
+    fewer such entries; the rest of the places is then 0.
     """
     ties = k - above
-    found = 0
-    for p in range(len(values)):
+    found, p = 0, 0
+    # Written first and counted afterwards: a branch on each entry would be a guess each time.
+    while found < k and p < len(values):
         size = abs(values[p])
-        if size > threshold:
-            out[found] = p
-            found += 1
-        elif size == threshold and ties > 0:
-            out[found] = p
-            found += 1
-            ties -= 1
+        tie = (size == threshold) & (ties > 0)
+        out[found] = p
+        found += np.int64((size > threshold) | tie)
+        ties -= np.int64(tie)
+        p += 1
+    out[found:k] = 0
 
 
 @njit(nogil=True, cache=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 TOLERANCE = 1e-13
-"""Residual of the pair, relative to its eigenvalue."""
+"""Residual of the pair, relative to its eigenvalue, of a matrix without rounding."""
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
@@ -56,7 +56,7 @@ def remove(basis: Array, count: int, v: Array) -> None:
 
 @njit(nogil=True, cache=True)
 def leading_pair(
-    values: Array, segments: Array, diagonal: Array, feature: Array
+    values: Array, segments: Array, diagonal: Array, feature: Array, rounding: float
 ) -> tuple[float, Array]:
     """The eigenvalue of largest magnitude and its unit vector in the order of `feature`.
 
@@ -65,11 +65,13 @@ def leading_pair(
         segments: where the lines of the present features begin, shape (n,), n <= d.
         diagonal: where the diagonal entry of each feature stands, shape (d,).
         feature: the present features, then the others, shape (d,).
+        rounding: Frobenius norm of what rounding left in the entries, at least 0. A pair whose
+            residual is no larger is as exact as the matrix; looking on would decompose noise.
     """
     n, vector = len(segments), np.zeros(len(feature))
     value = 0.0
     if n > 0:
-        value, vector[:n] = present_pair(values, segments)
+        value, vector[:n] = present_pair(values, segments, rounding)
     for r in range(n, len(feature)):
         entry = values[diagonal[feature[r]]]
         if abs(entry) > abs(value):
@@ -80,7 +82,7 @@ def leading_pair(
 
 
 @njit(nogil=True, cache=True)
-def present_pair(values: Array, segments: Array) -> tuple[float, Array]:
+def present_pair(values: Array, segments: Array, rounding: float) -> tuple[float, Array]:
     """`leading_pair` among the present features, of which there is at least one."""
     n = len(segments)
     room = min(n, 40)
@@ -108,7 +110,7 @@ def present_pair(values: Array, segments: Array) -> tuple[float, Array]:
             theta, S = tridiagonal_eigen(alpha[: j + 1], beta[1 : j + 1])
             top = np.argmax(np.abs(theta))
             residual = beta[j + 1] * abs(S[top, j])
-            if ended or residual <= TOLERANCE * abs(theta[top]):
+            if ended or residual <= max(TOLERANCE * abs(theta[top]), rounding):
                 break
         for i in range(n):
             v[i] /= beta[j + 1]

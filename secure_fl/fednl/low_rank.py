@@ -116,7 +116,7 @@ def leading_eigenpairs(M: Array, rank: int) -> tuple[Array, Array]:
 
         order = np.arange(n, dtype=np.int64)
         starts, diagonal = order * (order + 1) // 2, diagonal_places(n)
-        value, vector = leading_pair(pack(M), starts, diagonal.copy(), order)
+        value, vector = leading_pair(pack(M), starts, diagonal.copy(), order, 0.0)
         return np.array([value]), vector[:, None]
     if n >= LANCZOS_FROM and 10 * rank <= n and np.any(M):
         try:

@@ -176,9 +176,12 @@ class LocalProblem:
         from secure_fl.fednl import kernels
 
         gradient = np.empty(self.d) if out is None else out
-        loss = kernels.evaluate(
-            self.indptr, self.indices, self.data, self.targets, x, gradient, self.curvature
-        )
+        if self.rows is not None:
+            loss = kernels.evaluate_dense(self.rows, self.targets, x, gradient, self.curvature)
+        else:
+            loss = kernels.evaluate(
+                self.indptr, self.indices, self.data, self.targets, x, gradient, self.curvature
+            )
         gradient += penalty * x
         return loss + 0.5 * penalty * float(x @ x), gradient
 

@@ -32,12 +32,13 @@ def random_places(word: int, taken: Array, out: Array) -> None:
         if taken[t]:
             t = j
         taken[t] = 1
-    found = 0
-    for place in range(size):
-        if taken[place]:
-            out[found] = place
-            found += 1
-            taken[place] = 0
+    found, place = 0, 0
+    # Written first and counted afterwards, as in `largest`.
+    while found < k:
+        out[found] = place
+        found += taken[place]
+        taken[place] = 0
+        place += 1
 
 
 @njit(nogil=True, cache=True)
@@ -79,11 +80,10 @@ def kth_largest(values: Array, k: int, work: Array) -> float:
     while above + count[bucket] < k:
         above += count[bucket]
         bucket -= 1
-    found = 0
+    found, wanted = 0, np.uint64(bucket)
     for p in range(n):
-        if (bits[p] & np.uint64(0x7FFFFFFFFFFFFFFF)) >> np.uint64(51) == np.uint64(bucket):
-            work[found] = abs(values[p])
-            found += 1
+        work[found] = abs(values[p])
+        found += np.int64((bits[p] & np.uint64(0x7FFFFFFFFFFFFFFF)) >> np.uint64(51) == wanted)
     return select(work, found, found - (k - above))
 
 

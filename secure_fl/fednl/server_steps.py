@@ -18,16 +18,15 @@ def projected_step(hessian: Array, mu: float, gradient: Array) -> Array:
         mu: above 0.
         gradient: shape (d,).
     """
-    from scipy.linalg import cho_factor, cho_solve, eigh
-
     H = unpack(hessian, len(gradient))
-    try:
-        # A Cholesky factor of H - mu I proves H >= mu I: then the projection changes nothing.
-        cho_factor(H - mu * np.eye(len(H)), lower=True, check_finite=False)
-        return cho_solve(cho_factor(H, lower=True, check_finite=False), gradient)
-    except np.linalg.LinAlgError:
-        values, vectors = eigh(H, check_finite=False, driver="evd")
-        return vectors @ ((vectors.T @ gradient) / np.maximum(values, mu))
+    # What a client never saw has the eigenvalue mu exactly, but for rounding.
+    rounding = len(H) * float(np.finfo(float).eps) * float(np.abs(H.diagonal()).max(initial=0.0))
+    # A Cholesky factor of H - mu I proves H >= mu I: then the projection changes nothing.
+    if _cholesky(H, rounding - mu) is not None:
+        factor = _cholesky(H, 0.0)
+        if factor is not None:
+            return _solve(factor, gradient)
+    return _raised(H, mu, gradient)
 
 
 def shifted_step(hessian: Array, shift: float, gradient: Array) -> Array:
@@ -36,16 +35,40 @@ def shifted_step(hessian: Array, shift: float, gradient: Array) -> Array:
     H + l I >= the Hessian in exact sums; where noise or rounding broke that, it is projected onto
     the positive matrices at the size of the rounding.
     """
-    from scipy.linalg import cho_factor, cho_solve, eigh
-
     H = unpack(hessian, len(gradient))
+    factor = _cholesky(H, shift)
+    if factor is not None:
+        return _solve(factor, gradient)
     H[np.diag_indices_from(H)] += shift
-    try:
-        return cho_solve(cho_factor(H, lower=True, check_finite=False), gradient)
-    except np.linalg.LinAlgError:
-        values, vectors = eigh(H, check_finite=False, driver="evd")
+    return _raised(H, None, gradient)
+
+
+def _cholesky(H: Array, shift: float) -> Array | None:
+    """The Cholesky factor of H + shift I; None where there is none."""
+    from scipy.linalg.lapack import dpotrf
+
+    # Transposed, so that LAPACK finds its order of entries and makes no copy of its own.
+    A = H.copy()
+    A[np.diag_indices_from(A)] += shift
+    factor, info = dpotrf(A.T, lower=0, clean=0, overwrite_a=1)
+    return factor if info == 0 else None
+
+
+def _solve(factor: Array, gradient: Array) -> Array:
+    from scipy.linalg.lapack import dpotrs
+
+    step, _ = dpotrs(factor, gradient, lower=0)
+    return np.asarray(step)
+
+
+def _raised(H: Array, floor: float | None, gradient: Array) -> Array:
+    """H^{-1} g with H's eigenvalues raised to a floor, by default the size of their rounding."""
+    from scipy.linalg import eigh
+
+    values, vectors = eigh(H, check_finite=False, driver="evd")
+    if floor is None:
         floor = max(abs(values).max() * len(H) * np.finfo(float).eps, np.finfo(float).tiny)
-        return vectors @ ((vectors.T @ gradient) / np.maximum(values, floor))
+    return vectors @ ((vectors.T @ gradient) / np.maximum(values, floor))
 
 
 def cubic_step(hessian: Array, shift: float, gradient: Array, lipschitz: float) -> Array:

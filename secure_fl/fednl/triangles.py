@@ -28,11 +28,20 @@ def pack(matrix: Array) -> Array:
     return np.ascontiguousarray(matrix[np.tri(len(matrix), dtype=bool)])
 
 
+@functools.lru_cache(maxsize=8)
+def _triangles(d: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Flat places of a (d, d) matrix's lower triangle, and of its mirror image, in packed order."""
+    rows, columns = np.tril_indices(d)
+    return rows * d + columns, columns * d + rows
+
+
 def unpack(packed: Array, d: int) -> Array:
     """The symmetric (d, d) matrix of a packed triangle."""
-    out = np.zeros((d, d))
-    out[np.tri(d, dtype=bool)] = packed
-    return out + np.tril(out, -1).T
+    out = np.empty(d * d)
+    lower, upper = _triangles(d)
+    out[lower] = packed
+    out[upper] = packed
+    return out.reshape(d, d)
 
 
 def places_of(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -108,12 +108,12 @@ def test_random_places_of_any_number_stay_in_range(size: int, k: int) -> None:
     assert out[-1] < size
 
 
-def pair_of(M: np.ndarray) -> tuple[float, np.ndarray]:
+def pair_of(M: np.ndarray, rounding: float = 0.0) -> tuple[float, np.ndarray]:
     """`leading_pair` of a dense matrix."""
     order = np.arange(len(M), dtype=np.int64)
     starts = order * (order + 1) // 2
     packed = np.ascontiguousarray(M[np.tri(len(M), dtype=bool)])
-    return leading_pair(packed, starts, starts + order, order)
+    return leading_pair(packed, starts, starts + order, order, rounding)
 
 
 @settings(max_examples=30, deadline=None)
