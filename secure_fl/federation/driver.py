@@ -33,7 +33,9 @@ def drive(
         # A trainer that was resumed may yield once more what it started from.
         if not fed.resumed_from(state):
             figures = _finite({} if measure is None else measure(state))
-            line = {**_facts(fed, time.perf_counter() - started), **figures}
+            line: dict[str, Any] = {}
+            if lines is not None or progress is not None:
+                line = {**_facts(fed, time.perf_counter() - started), **figures}
             fed.close_round()
             # In this order: a line without its checkpoint is written again by a resumed run.
             if lines is not None:

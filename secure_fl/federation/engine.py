@@ -131,8 +131,12 @@ class Engine:
     def participants(self) -> tuple[str, ...]:
         """Of the current round, in the fixed order; drawn when first asked for."""
         if self._participants is None:
-            rng = self._generator(_PARTICIPATION, self.round)
-            self._participants = self._options.participation.draw(self.names, rng)
+            takes_part = self._options.participation
+            if isinstance(takes_part, AllClients):  # needs no generator, which takes time to make
+                self._participants = self.names
+            else:
+                rng = self._generator(_PARTICIPATION, self.round)
+                self._participants = takes_part.draw(self.names, rng)
         return self._participants
 
     @property
@@ -240,19 +244,25 @@ class Engine:
         size = wire.measure(request)
         self.calls += 1
         self.meter.down([self._places[each] for each in names], *size)
-        rng = self._generator(_DROP_OUTS, self.round, call.number)
         asked = Asked(
             names=names,
             round=call.round,
             call=call.number,
             step=name,
             request=b"" if self._options.privacy is None else digest(wire.encode(request)),
-            lost=self._options.drop_outs.draw(names, self.round, call.number, rng),
+            lost=self._lost(names, call),
             threshold=self.needed(len(names)),
             expected=self._expected if over is None else float(len(names)),
             weighted=weighted,
         )
         return call, asked
+
+    def _lost(self, names: tuple[str, ...], call: Call) -> Mapping[str, Stage]:
+        drop_outs = self._options.drop_outs
+        if isinstance(drop_outs, NoDropOuts):  # needs no generator
+            return {}
+        rng = self._generator(_DROP_OUTS, self.round, call.number)
+        return drop_outs.draw(names, self.round, call.number, rng)
 
     def _summed_together(self, call: Call, asked: Asked) -> PlainTotal | None:
         """The sum where the step is done for all clients at once; None where it is not."""
@@ -266,7 +276,7 @@ class Engine:
             return self._plain.sum(self._contributions(call, asked, found), weighted=False)
         structure, _ = flatten(next(stacks[0].trees()))
         counts = [each for stack in stacks for each in stack.counts()]
-        size = {kept: wire.measure_compact(structure, kept) for kept in set(counts)}
+        size = wire.compact_sizes(structure)
         n_bytes, n_floats = zip(*(size[kept] for kept in counts), strict=True)
         self.meter.up([self._places[name] for name in asked.names], n_bytes, n_floats)
         weight = sum(self._weights[name] for name in asked.names)

@@ -115,13 +115,15 @@ class InProcess:
         if form is None:
             return None
         parts = []
-        wanted = set(names)
+        wanted = None if len(names) == len(self._clients) else set(names)
         for cohort in self._cohorts:
-            chosen = [i for i, client in enumerate(cohort.clients) if client.name in wanted]
-            for i in chosen:
+            chosen = np.arange(len(cohort.clients))
+            if wanted is not None:
+                chosen = chosen[[client.name in wanted for client in cohort.clients]]
+            for i in chosen.tolist():
                 cohort.clients[i].begin(call.seed, call.round, call.number)
-            if chosen:
-                parts.append((cohort, np.array(chosen, np.int64)))
+            if len(chosen):
+                parts.append((cohort, chosen))
         try:
             with self._single.limit():
                 found = self._all(call, form, parts)

@@ -80,14 +80,30 @@ def measure(value: Value) -> tuple[int, int]:
 def measure_tree(structure: Structure, leaves: Sequence[Leaf]) -> tuple[int, int]:
     """As `measure`, of a tree already flattened; fast for a structure seen before."""
     kept = tuple(len(leaf.values) for leaf in leaves if isinstance(leaf, SparseArray | LowRank))
-    return measure_compact(structure, kept)
+    return compact_sizes(structure)[kept]
 
 
-@lru_cache(maxsize=4096)
-def measure_compact(structure: Structure, kept: tuple[int, ...]) -> tuple[int, int]:
-    """As `measure_tree`, with the number of values that each sparse or low-rank leaf has."""
-    counts = iter(kept)
-    return measure(_blank(structure, counts))
+class CompactSizes(dict[tuple[int, ...], tuple[int, int]]):
+    """What `measure` says of trees of one structure, measured when first asked for.
+
+    The key is the number of values that each sparse or low-rank leaf has.
+    """
+
+    def __init__(self, structure: Structure) -> None:
+        super().__init__()
+        self._structure = structure
+
+    def __missing__(self, kept: tuple[int, ...]) -> tuple[int, int]:
+        if len(self) >= 4096:
+            self.clear()
+        found = self[kept] = measure(_blank(self._structure, iter(kept)))
+        return found
+
+
+@lru_cache(maxsize=64)
+def compact_sizes(structure: Structure) -> CompactSizes:
+    """The sizes of trees of a structure; the same object for as long as it is in use."""
+    return CompactSizes(structure)
 
 
 def _blank(structure: Structure, counts: Iterator[int]) -> Value:

@@ -196,10 +196,10 @@ def learn_all(
             for place in range(p):
                 v = values[place]
                 estimate[place] += rate * v
-                if v != 0.0:
-                    index[at] = support[place]
-                    sent[at] = v
-                    at += 1
+                # Written first and counted afterwards: a branch would be a guess each time.
+                index[at] = support[place]
+                sent[at] = v
+                at += np.int64(v != 0.0)
         else:
             segments = a.segments[a.lines[c] : a.lines[c + 1]]
             feature = a.feature[c]

@@ -84,6 +84,13 @@ def test_the_kth_largest_magnitude_is_that_of_a_full_sort(values: list[float], k
     assert np.array_equal(out, np.sort(np.argsort(-np.abs(v), kind="stable")[:k]))
 
 
+def test_among_nan_the_places_stay_in_range() -> None:
+    """A run that diverged must end in a refused update, not in a stray write."""
+    v, out = np.array([np.nan, 1.0, -np.nan, np.inf]), np.full(3, 99)
+    largest_places(v, 3, np.empty(4), out)
+    assert np.all((out >= 0) & (out < 4))
+
+
 def test_random_places_are_distinct_ascending_and_every_subset_is_as_likely() -> None:
     """All 10 subsets of 2 of 5 places, against a chi-square of 9 degrees at 1e-6 (45.1)."""
     taken, out = np.zeros(5, np.uint8), np.empty(2, np.int64)
@@ -128,6 +135,24 @@ def test_the_leading_pair_is_that_of_a_full_decomposition(seed: int, d: int, spr
     assert abs(value) == pytest.approx(largest, rel=1e-12)
     assert np.linalg.norm(vector) == pytest.approx(1, rel=1e-12)
     assert np.linalg.norm(M @ vector - value * vector) <= 1e-10 * largest
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(10, 80), st.sampled_from([1e-15, 1e-9, 1e-3]))
+def test_lanczos_looks_no_further_than_the_rounding_of_the_matrix(
+    seed: int, d: int, rounding: float
+) -> None:
+    """A pair with a residual of that size belongs to a matrix within the rounding of this one."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((d, d))
+    v = rng.standard_normal(d)
+    noise = (noise + noise.T) * (rounding / np.linalg.norm(noise + noise.T))
+    for M in (noise, 7 * np.outer(v, v) / (v @ v) + noise):
+        value, vector = pair_of(M, rounding)
+        assert np.linalg.norm(vector) == pytest.approx(1, rel=1e-12)
+        assert np.linalg.norm(M @ vector - value * vector) <= rounding + 1e-13 * abs(value) * d
+    exact, _ = pair_of(noise)
+    assert pair_of(noise, rounding)[0] != exact
 
 
 @settings(max_examples=50, deadline=None)

@@ -198,6 +198,14 @@ def test_the_projected_step_is_that_of_the_projected_matrix() -> None:
         assert np.allclose(projected_step(pack(M), 0.3, g), np.linalg.solve(P, g))
 
 
+def test_a_matrix_whose_smallest_eigenvalue_is_mu_itself_is_stepped_on_as_it_is() -> None:
+    """What no record has leaves mu as an eigenvalue, in the server's mean but for its rounding."""
+    rng = np.random.default_rng(1)
+    B, g = rng.standard_normal((9, 4)), rng.standard_normal(9)
+    M = B @ B.T + 1e-3 * np.eye(9)
+    assert np.allclose(projected_step(pack(M), 1e-3, g), np.linalg.solve(M, g), rtol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_no_other_step_has_a_smaller_cubic_model(seed: int) -> None:
     """Stationarity and A + L r/2 I >= 0 are necessary and sufficient (Nesterov, Polyak 2006)."""
