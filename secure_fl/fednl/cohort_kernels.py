@@ -199,7 +199,7 @@ def learn_all(
                 # Written first and counted afterwards: a branch would be a guess each time.
                 index[at] = support[place]
                 sent[at] = v
-                at += np.int64(v != 0.0)
+                at += int(v != 0.0)
         else:
             segments = a.segments[a.lines[c] : a.lines[c + 1]]
             feature = a.feature[c]

@@ -191,8 +191,8 @@ def largest(values: Array, threshold: float, above: int, k: int, out: Array) -> 
         size = abs(values[p])
         tie = (size == threshold) & (ties > 0)
         out[found] = p
-        found += np.int64((size > threshold) | tie)
-        ties -= np.int64(tie)
+        found += int((size > threshold) | tie)
+        ties -= int(tie)
         p += 1
     out[found:k] = 0
 

@@ -83,7 +83,7 @@ def kth_largest(values: Array, k: int, work: Array) -> float:
     found, wanted = 0, np.uint64(bucket)
     for p in range(n):
         work[found] = abs(values[p])
-        found += np.int64((bits[p] & np.uint64(0x7FFFFFFFFFFFFFFF)) >> np.uint64(51) == wanted)
+        found += int((bits[p] & np.uint64(0x7FFFFFFFFFFFFFFF)) >> np.uint64(51) == wanted)
     return select(work, found, found - (k - above))
 
 
