@@ -15,7 +15,7 @@ from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-from secure_fl.trained_model import FILE, LINEAR
+from secure_fl.trained_model import FILE, LINEAR, Description
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,8 @@ class LinearModel:
             tensors["frequencies"] = np.ascontiguousarray(self.random.frequencies)
             tensors["phases"] = np.ascontiguousarray(self.random.phases)
         header = {
-            "classes": list(self.classes),
             "n_features": self.n_features,
-            "features": None if self.features is None else list(self.features),
-            "scale": self.scale,
-            "origin": self.origin,
+            **Description(self.classes, self.features, self.scale, self.origin).header(),
         }
         return write_envelope(path, LINEAR, header, save_tensors(tensors))
 
@@ -107,15 +104,15 @@ class LinearModel:
             random = None
             if "frequencies" in tensors:
                 random = RandomFourierFeatures(tensors["frequencies"], tensors["phases"])
-            names = header["features"]
+            told = Description.of(header)
             return cls(
                 tensors["weights"],
-                tuple(map(str, header["classes"])),
+                told.classes,
                 int(header["n_features"]),
-                None if names is None else tuple(map(str, names)),
-                float(header["scale"]),
+                told.features,
+                told.scale,
                 random,
-                dict(header["origin"]),
+                told.origin,
             )
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error

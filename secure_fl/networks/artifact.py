@@ -24,7 +24,7 @@ from secure_fl.networks.models import (
     load,
     predictions,
 )
-from secure_fl.trained_model import FILE, NETWORK
+from secure_fl.trained_model import FILE, NETWORK, Description
 
 KINDS: dict[str, type[Model]] = {
     each.__name__: each for each in (LinearModel, FourierModel, Perceptron, ConvNet)
@@ -99,10 +99,7 @@ class TrainedNetwork:
         """Writes the model, whole or not at all; returns its bytes."""
         header = {
             "model": {"kind": type(self.model).__name__, **asdict(self.model)},
-            "classes": list(self.classes),
-            "features": None if self.features is None else list(self.features),
-            "scale": self.scale,
-            "origin": self.origin,
+            **Description(self.classes, self.features, self.scale, self.origin).header(),
         }
         tensors = {"parameters": np.ascontiguousarray(self.parameters)}
         return write_envelope(path, NETWORK, header, save_tensors(tensors))
@@ -122,14 +119,14 @@ class TrainedNetwork:
         envelope = read_envelope(file, NETWORK)
         header = envelope.header
         try:
-            names = header["features"]
+            told = Description.of(header)
             return cls(
                 _specification(header["model"]),
                 load_tensors(envelope.payload)["parameters"],
-                tuple(map(str, header["classes"])),
-                None if names is None else tuple(map(str, names)),
-                float(header["scale"]),
-                dict(header["origin"]),
+                told.classes,
+                told.features,
+                told.scale,
+                told.origin,
             )
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
