@@ -1,8 +1,7 @@
 """One compiled loop over many clients: the round of FedNL (Algorithm 1, lines 4 to 6).
 
 It releases the interpreter's lock, so threads can share a federation. Import this module late, as
-`kernels`. Its cached machine code contains that of `kernels`, `lanczos` and `selection` and notices
-changes of this file alone: who edits one of those removes __pycache__/*.nbi.
+`kernels`.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from secure_fl.fednl import kernels, lanczos, selection
+from secure_fl.fednl.compiled_code import forget_if_older
 from secure_fl.fednl.kernels import (
     dense_outer_products,
     equal_outer_products,
@@ -226,3 +227,6 @@ def move_rank_one(
             line[j] += s * vector[j]
     for r in range(n, len(feature)):
         estimate[diagonal[feature[r]]] += scale * vector[r] * vector[r]
+
+
+forget_if_older(learn_all, kernels, lanczos, selection)

@@ -35,11 +35,11 @@ class Class:
 
 @dataclass(frozen=True)
 class Compressed:
-    """A compressed difference of Hessians.
+    """A compressed difference of Hessians, or a compressed vector.
 
     Attributes:
         message: the leaf that goes into the sum.
-        values: the same on the client's support, shape (p,).
+        values: the same on the client's support, shape (p,); of a vector the whole, shape (d,).
     """
 
     message: Tree
@@ -83,6 +83,13 @@ class Compressor:
     def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
         """The compressed vector, shape (d,)."""
         raise NotImplementedError
+
+    def compress_vector(
+        self, v: Array, rng: np.random.Generator, draw: int, sparse: bool
+    ) -> "Compressed":
+        """Compresses a vector and makes the message of it; arguments as of `compress`."""
+        kept = self.vector(v, rng, draw)
+        return Compressed(kept, kept)
 
     def values(self, values: Array, support: Support, rng: "LazyRng", draw: int) -> Array:
         """The compressed values on a support that holds all entries other than 0."""

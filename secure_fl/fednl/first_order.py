@@ -152,6 +152,7 @@ def compressed_gradient(
     alpha: float,
     points: tuple[Array, ...],
     draw: int,
+    sparse: bool,
 ) -> Tree:
     """C(gradient - h_i) at each point; the last one moves the shift h_i by alpha C."""
     client = seen_by(objective, client)
@@ -161,9 +162,9 @@ def compressed_gradient(
     shift, sent = client.state["shift"], []
     for x in points:
         _, gradient = local.evaluate(x, objective.penalty)
-        sent.append(compressor.vector(gradient - shift, client.rng, draw))
-    client.state["shift"] = shift + alpha * sent[-1]
-    return tuple(sent)
+        sent.append(compressor.compress_vector(gradient - shift, client.rng, draw, sparse))
+    client.state["shift"] = shift + alpha * sent[-1].values
+    return tuple(each.message for each in sent)
 
 
 def diana(
@@ -191,7 +192,8 @@ def diana(
     yield state
     while state.round < rounds:
         x, k = state.weights, state.round
-        (total,) = fed.sum(compressed_gradient, objective, compressor, alpha, (x,), k)
+        sparse = takes_sparse(fed)
+        (total,) = fed.sum(compressed_gradient, objective, compressor, alpha, (x,), k, sparse)
         mean = total / len(fed.survivors)
         new = x - gamma * (state.shift + mean)
         bits = state.bits + compressor.vector_bits(d)
@@ -227,7 +229,9 @@ def adiana(
     while state.round < rounds:
         k, y, z, w = state.round, state.slow, state.fast, state.anchor
         x = theta1 * z + theta2 * w + (1 - theta1 - theta2) * y
-        at_x, at_w = fed.sum(compressed_gradient, objective, compressor, alpha, (x, w), k)
+        at_x, at_w = fed.sum(
+            compressed_gradient, objective, compressor, alpha, (x, w), k, takes_sparse(fed)
+        )
         count = len(fed.survivors)
         new = x - eta * (state.shift + at_x / count)
         z = beta * z + (1 - beta) * x + (gamma / eta) * (new - x)

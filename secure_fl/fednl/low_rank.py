@@ -83,8 +83,8 @@ class RankR(_LowRank):
     def compress(
         self, values: Array, support: Support, rng: LazyRng, draw: int, sparse: bool
     ) -> Compressed:
-        """The eigenpairs, where sums take them."""
-        if not sparse:
+        """The eigenpairs, where sums take them and they are less than the triangle."""
+        if not sparse or self.rank * (support.d + 1) >= packed_size(support.d):
             return super().compress(values, support, rng, draw, sparse)
         found, vectors = self.factors(values, support)
         return Compressed(LowRank(found, vectors), _on_support(found, vectors, support))
@@ -150,14 +150,26 @@ class PowerSGD(_LowRank):
 
     def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
         """The approximation on the support, computed among the features present."""
+        if self.rank >= support.d:
+            return values.copy()
+        return _on_support(*self.factors(values, support, rng), support)
+
+    def compress(
+        self, values: Array, support: Support, rng: LazyRng, draw: int, sparse: bool
+    ) -> Compressed:
+        """The factors, where sums take them and they are less than the triangle."""
+        if not sparse or 2 * self.rank * (support.d + 1) >= packed_size(support.d):
+            return super().compress(values, support, rng, draw, sparse)
+        found, vectors = self.factors(values, support, rng)
+        return Compressed(LowRank(found, vectors), _on_support(found, vectors, support))
+
+    def factors(self, values: Array, support: Support, rng: LazyRng) -> tuple[Array, Array]:
+        """Numbers, shape (2 R,), and vectors, shape (2 R, d), whose outer products it sums."""
         rows, columns = entries_of(support.index)
         off = rows != columns
         reached = np.unique(np.concatenate([rows[off], columns[off]]))
         # Features that occur alone stand on the diagonal only; they count where they are not 0.
-        lone = rows[(~off) & (values != 0)]
-        reached = np.union1d(reached, lone)
-        if len(reached) == 0:
-            return np.zeros_like(values)
+        reached = np.union1d(reached, rows[(~off) & (values != 0)])
         where = np.full(support.d, -1)
         where[reached] = np.arange(len(reached))
         inside = (where[rows] >= 0) & (where[columns] >= 0)
@@ -165,15 +177,23 @@ class PowerSGD(_LowRank):
         M = np.zeros((len(reached), len(reached)))
         M[r, c] = values[inside]
         M[c, r] = values[inside]
-        out = np.zeros_like(values)
-        out[inside] = self.low_rank(M, rng)[r, c]
-        return out
+        numbers, vectors = np.zeros(2 * self.rank), np.zeros((2 * self.rank, support.d))
+        found, inner = self._of(M, rng)
+        numbers[: len(found)] = found
+        vectors[: len(found), reached] = inner
+        return numbers, vectors
 
-    def low_rank(self, M: Array, rng: LazyRng) -> Array:
-        """One power iteration."""
+    def _of(self, M: Array, rng: LazyRng) -> tuple[Array, Array]:
         if self.rank >= len(M):
-            return M
+            exact, axes = np.linalg.eigh(M)
+            return exact, axes.T
         Q = rng().standard_normal((len(M), self.rank))
         P, _ = np.linalg.qr(M @ Q)
-        near = P @ (P.T @ M)
-        return 0.5 * (near + near.T)
+        # The symmetric part of P W^T, as a difference of squares of vectors that are alike in
+        # length: of unlike ones the small part would drown in the rounding of the large one.
+        W = M @ P
+        length = np.sqrt(np.linalg.norm(W, axis=0))
+        p = (P * length).T
+        w = np.divide(W, length, out=np.zeros_like(W), where=length > 0).T
+        quarters = np.repeat([0.25, -0.25], self.rank)
+        return quarters, np.concatenate([p + w, p - w])

@@ -30,6 +30,16 @@ class _Quantiser(Compressor):
         """Rounded at random, with the vector as its mean."""
         return decoded(*self.codes(v, float(np.linalg.norm(v)), rng))
 
+    def compress_vector(
+        self, v: Array, rng: np.random.Generator, draw: int, sparse: bool
+    ) -> Compressed:
+        """The codes, where sums take them."""
+        if not sparse:
+            return super().compress_vector(v, rng, draw, sparse)
+        codes, scale, kind = self.codes(v, float(np.linalg.norm(v)), rng)
+        message = PackedCodes.of(codes, self.entry_bits, scale, kind)
+        return Compressed(message, decoded(codes, scale, kind))
+
     def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
         """As `vector`, with the Frobenius norm of the full matrix."""
         return decoded(*self.codes(values, _frobenius(values, support), rng()))

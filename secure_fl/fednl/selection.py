@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from secure_fl.fednl import kernels
+from secure_fl.fednl.compiled_code import forget_if_older
 from secure_fl.fednl.kernels import largest
 
 Array = NDArray[Any]
@@ -111,3 +113,6 @@ def select(work: Array, n: int, rank: int) -> float:
         else:
             return pivot
     return work[rank]
+
+
+forget_if_older(largest_places, kernels)

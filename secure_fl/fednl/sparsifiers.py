@@ -34,6 +34,28 @@ class _Sparsifier(Compressor):
         """k floats and k indices, or the vector where that is less."""
         return min((64.0 + INDEX_BITS) * min(self.k, d), 64.0 * d)
 
+    def entries(
+        self, v: Array, rng: np.random.Generator, draw: int
+    ) -> tuple[NDArray[np.int64], Array]:
+        """Places of the entries kept of a vector, and what becomes of them."""
+        raise NotImplementedError
+
+    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
+        """The entries kept, and zeros."""
+        out = np.zeros_like(v)
+        places, kept = self.entries(v, rng, draw)
+        out[places] = kept
+        return out
+
+    def compress_vector(
+        self, v: Array, rng: np.random.Generator, draw: int, sparse: bool
+    ) -> Compressed:
+        """Values and places, where sums take them and they are fewer than all."""
+        if not sparse or self.k >= len(v):
+            return super().compress_vector(v, rng, draw, sparse)
+        message = SparseArray(*self.entries(v, rng, draw), len(v))
+        return Compressed(message, message.dense())
+
 
 def _largest(values: Array, k: int) -> NDArray[np.int64]:
     from secure_fl.fednl.selection import largest_places
@@ -59,12 +81,12 @@ class TopK(_Sparsifier):
         """Contractive with k/d."""
         return Class(min(self.k / d, 1.0))
 
-    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
-        """The largest entries."""
-        out = np.zeros_like(v)
-        kept = _largest(v, self.k)
-        out[kept] = v[kept]
-        return out
+    def entries(
+        self, v: Array, rng: np.random.Generator, draw: int
+    ) -> tuple[NDArray[np.int64], Array]:
+        """The largest."""
+        places = _largest(v, self.k)
+        return places, v[places]
 
     def values(self, values: Array, support: Support, rng: LazyRng, draw: int) -> Array:
         """The largest entries."""
@@ -117,12 +139,12 @@ class RandK(_Sparsifier):
         """`places` of a generator's next word."""
         return self.places(size, int(rng().integers(2**63)), draw)
 
-    def vector(self, v: Array, rng: np.random.Generator, draw: int = 0) -> Array:
-        """Random entries times d/k."""
-        out = np.zeros_like(v)
-        kept = self.chosen(len(v), lambda: rng, draw)
-        out[kept] = v[kept] * (len(v) / len(kept))
-        return out
+    def entries(
+        self, v: Array, rng: np.random.Generator, draw: int
+    ) -> tuple[NDArray[np.int64], Array]:
+        """Random ones times d/k."""
+        places = self.chosen(len(v), lambda: rng, draw)
+        return places, v[places] * (len(v) / len(places))
 
     def picked(
         self, values: Array, support: Support, rng: LazyRng, draw: int

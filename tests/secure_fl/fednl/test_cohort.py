@@ -13,6 +13,7 @@ from secure_fl.fednl import (
     Compressor,
     Identity,
     LogisticRidge,
+    PowerSGD,
     RandK,
     RankR,
     SharedRandK,
@@ -224,3 +225,18 @@ def test_a_low_rank_message_travels_as_its_eigenpairs(compressor: RankR) -> None
     assert sent == 3 * (D + 2 + compressor.rank * (D + 1))
     # The paper's count leaves out the loss, which the plots want.
     assert last.bits - before[0].bits == 64 * (sent - 3)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_power_iterations_travel_as_two_factors_and_decode_alike_everywhere(rank: int) -> None:
+    """2 R vectors and numbers: the paper's two factors, symmetric, and 2 R floats more."""
+    clients, compressor = mixed_clients(), PowerSGD(rank)
+    fed = Federation(clients)
+    rounds = iter(fed.rounds(fednl(fed, LogisticRidge(0.05), d=D, rounds=9, compressor=compressor)))
+    before = next(rounds), fed.meter.total("c0").floats_up
+    *_, last = rounds
+    sent = fed.meter.total("c0").floats_up - before[1]
+    assert sent == 9 * (D + 2 + 2 * rank * (D + 1))
+    assert last.bits - before[0].bits == 9 * 64 * (D + 1 + 2 * rank * D)
+    held = [LocalProblem(c, False).support.dense(c.state["hessian"]) for c in clients]
+    assert np.allclose(last.hessian, np.mean(held, axis=0), rtol=0, atol=1e-15)

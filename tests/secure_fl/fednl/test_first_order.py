@@ -1,9 +1,19 @@
 import numpy as np
 import pytest
 
-from secure_fl.federation import Federation, PrivacyError, SecureAggregation
+from secure_fl.federation import (
+    Federation,
+    PackedCodes,
+    PrivacyError,
+    SecureAggregation,
+    SparseArray,
+    wire,
+)
 from secure_fl.fednl import (
+    Compressor,
+    Dithering,
     LogisticRidge,
+    Natural,
     RandK,
     RankR,
     TopK,
@@ -95,3 +105,30 @@ def test_adiana_takes_the_steps_of_its_theorem() -> None:
     # From x^0 = 0 every point is 0, so that z^1 = gamma/eta (y^1 - x^0).
     assert np.allclose(second.fast, gamma / eta * second.weights)
     assert np.linalg.norm(second.weights) > 0
+
+
+@pytest.mark.parametrize(
+    ("compressor", "message"),
+    [
+        (Dithering(3), PackedCodes.of(np.zeros(D), 3, 0.0)),
+        (Natural(), PackedCodes.of(np.zeros(D), 12, 0.0)),
+        (RandK(2), SparseArray(np.arange(2), np.zeros(2), D)),
+        (RandK(D), np.zeros(D)),
+    ],
+    ids=str,
+)
+def test_compressed_gradients_travel_as_their_messages(
+    compressor: Compressor, message: object
+) -> None:
+    """DIANA sends one a round and ADIANA two; masked sums, which take no codes, get floats."""
+    for trainer, count in ((diana, 1), (adiana, 2)):
+        fed = Federation(random_clients(4, 30, D))
+        constants = smoothness(fed, OBJECTIVE, d=D)
+        before = fed.meter.total("c0").bytes_up
+        *_, plain = trainer(fed, OBJECTIVE, constants, d=D, rounds=5, compressor=compressor)
+        sent = fed.meter.total("c0").bytes_up - before
+        assert sent == 5 * wire.measure((message,) * count)[0]
+        masked = Federation(random_clients(4, 30, D), aggregation=SecureAggregation(clip=2.0**12))
+        *_, same = trainer(masked, OBJECTIVE, constants, d=D, rounds=5, compressor=compressor)
+        assert same.bits == plain.bits
+        assert np.linalg.norm(same.weights - plain.weights) < 10 * np.linalg.norm(plain.weights)
