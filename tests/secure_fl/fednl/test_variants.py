@@ -53,12 +53,11 @@ def test_partial_participation_converges(share: float) -> None:
     fed = Federation(real_clients("phishing", 25, 110, 68))
     objective = LogisticRidge(1e-3)
     best, value = optimum(fed, objective, d=68)
-    states = fednl_pp(
-        fed, objective, d=68, rounds=int(30 / share), tau=int(share * 25), compressor=RankR(1),
+    *_, last = fednl_pp(
+        fed, objective, d=68, rounds=int(16 / share), tau=int(share * 25), compressor=RankR(1),
         x0=best + 0.01,
     )  # fmt: skip
-    gaps = [mean_value(fed, objective, s.weights) - value for s in states]
-    assert gaps[-1] <= 1e-12
+    assert mean_value(fed, objective, last.weights) - value <= 1e-12
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0])
