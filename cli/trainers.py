@@ -11,6 +11,7 @@ from cli.networks import (
     ARCHITECTURES,
     NETWORK_OPTIONS,
     NETWORKS_ONLY,
+    NOTHING_ELSE,
     RecordPromise,
     network_recipe,
     refuse_given,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
     from secure_fl.federated_training import RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
-    from secure_fl.networks.training import NetworkRecipe
+    from secure_fl.networks.recipe import NetworkRecipe
     from secure_fl.recipe import Recipe
 
 # Repeated here because importing the trainers takes a second; a test compares.
@@ -45,7 +46,7 @@ METHODS = (
     "fednl-cr",
     "fednl-pp",
     "fednl-bc",
-    "fedavgr",
+    *NOTHING_ELSE,
 )
 COMPRESSORS = ("auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity")
 SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
@@ -73,7 +74,12 @@ _OPTIONS = (
     click.option(
         "--kernel-deviation", default=1.0, show_default=True, help="Of their frequencies."
     ),
-    click.option("--learning-rate", default=0.1, show_default=True, help="fed*: of local steps."),
+    click.option(
+        "--learning-rate",
+        default=0.1,
+        show_default=True,
+        help="fed*: of local steps; *rco*, fedpm, localnewton with --model: 0.02.",
+    ),
     click.option("--local-epochs", default=1, show_default=True, help="fed*, localnewton."),
     click.option("--local-batch", default=64, show_default=True, help="fed*: records of a step."),
     click.option("--local-momentum", default=0.9, show_default=True, help="fed*: in [0, 1)."),
@@ -82,7 +88,12 @@ _OPTIONS = (
     click.option(
         "--solver", type=click.Choice(SOLVERS), help="*newton*; default: exact, head: cg."
     ),
-    click.option("--damping", default=0.0, show_default=True, help="*newton*: of the solver."),
+    click.option(
+        "--damping",
+        default=0.0,
+        show_default=True,
+        help="*newton*: of the solver; *rco*, fedpm, localnewton with --model: of factors, 0.03.",
+    ),
     click.option("--memory", default=0, show_default=True, help="fednewton*: of earlier rounds."),
     click.option(
         "--safeguard/--no-safeguard",
@@ -177,10 +188,6 @@ def train_rounds(
     ledger: Path | None,
     network: str,
     hidden: str,
-    image: tuple[int, int, int] | None,
-    trace: float,
-    feature_penalty: float,
-    mmd: float,
     record: RecordPromise | None = None,
     **settings: Any,
 ) -> None:
@@ -206,8 +213,8 @@ def train_rounds(
     if network == "linear":
         recipe = _linear_recipe(method, settings)
     else:
-        settings |= {"image": image, "trace": trace, "feature_penalty": feature_penalty, "mmd": mmd}
         recipe = network_recipe(method, network, hidden, settings)
+        recipe.refuse_privacy(record=record is not None, client=client_epsilon is not None)
     known = ClassList(tuple(classes.split(","))) if classes else None
     with output.progress() as progress:
         clients = read_clients(
@@ -246,12 +253,13 @@ def train_rounds(
 def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
     from secure_fl.recipe import Recipe
 
-    if method == "fedavgr":
+    if method in NOTHING_ELSE:
         raise click.UsageError(
-            f"--method fedavgr trains networks; name one with --model {'|'.join(ARCHITECTURES)}"
+            f"--method {method} trains networks; name one with --model {'|'.join(ARCHITECTURES)}"
         )
     refuse_given(NETWORKS_ONLY, "--model linear")
-    return Recipe(method, **settings)
+    kept = {name: value for name, value in settings.items() if name not in NETWORKS_ONLY}
+    return Recipe(method, **kept)
 
 
 def _train_linear(

@@ -148,17 +148,16 @@ def train_linear_model(
         privacy=noise,
         seed=recipe.seed,
     ) as fed:
-        start: Any = None if checkpoint is None else fed.resume(checkpoint)
-        state: Any = start
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
         inputs = members[0].features.shape[1]
-        states = trainer_states(fed, objective, inputs, recipe, start, promise)
-        driven = fed.rounds(
-            states, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
+        state = last_state(
+            fed,
+            lambda start: trainer_states(fed, objective, inputs, recipe, start, promise),
+            measure,
+            checkpoint=checkpoint,
+            metrics=metrics,
+            progress=progress,
         )
-        for each in driven:
-            state = each
-        measure(state)
         traffic = traffic_of(fed)
         spent = None if noise is None else fed.privacy_statement()
     if promise is not None:
@@ -241,6 +240,36 @@ def federation_of(
         aggregation=SecureAggregation() if secure else None,
         privacy=privacy,
     )
+
+
+def last_state(
+    fed: Federation,
+    states: Callable[[Any], States],
+    measure: Callable[[Any], Mapping[str, float]],
+    *,
+    checkpoint: Path | None,
+    metrics: Path | None,
+    progress: Callable[[str], None] | None,
+) -> Any:
+    """Runs a trainer to its end, from the checkpoint where there is one, and measures the end.
+
+    Args:
+        fed: the clients.
+        states: the trainer's, of at least one round, given the state to go on from or None.
+        measure: figures of a state.
+        checkpoint: replaced after every round.
+        metrics: a file of JSON lines, one a round.
+        progress: receives one line a round.
+    """
+    state = None if checkpoint is None else fed.resume(checkpoint)
+    driven = fed.rounds(
+        states(state), checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
+    )
+    for each in driven:
+        state = each
+    # A run that was already at its end has measured nothing.
+    measure(state)
+    return state
 
 
 def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:

@@ -1,87 +1,35 @@
 """Clients' data sets in, a network out: what `securefl train --model` runs."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federated_training import Trained, federation_of, traffic_of
+from secure_fl.federated_training import Trained, federation_of, last_state, traffic_of
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.networks.artifact import TrainedNetwork
 from secure_fl.networks.local import LocalTraining
-from secure_fl.networks.models import ConvNet, FourierModel, Model, Perceptron, accuracy
+from secure_fl.networks.models import Array, Model, accuracy
+from secure_fl.networks.recipe import (
+    MONITORED,
+    SECOND_ORDER,
+    NetworkRecipe,
+    local_training,
+    second_order,
+    specification,
+)
 from secure_fl.networks.record_privacy import DPSGD, Books, make_plan, privacy_spent
 from secure_fl.networks.regularizers import Regularization
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
 from secure_fl.networks.trainers.fedavgr import fedavgr
+from secure_fl.networks.trainers.fedpm import fedpm
+from secure_fl.networks.trainers.fedrco import events, fedrco, personal_accuracy
 from secure_fl.private_training import open_ledger
 from secure_fl.trainers.server import Adam, Momentum, ServerOptimizer
-
-Method = Literal["fedavg", "fedavgm", "fedadam", "fedprox", "fedavgr"]
-Architecture = Literal["mlp", "cnn", "fourier"]
-
-
-@dataclass(frozen=True)
-class NetworkRecipe:
-    """How to train a network; public, and kept in the model.
-
-    Attributes:
-        method: the trainer.
-        network: the architecture.
-        rounds: at least 1.
-        hidden: units of the hidden layers of an mlp.
-        image: (channels, height, width) of a cnn's records; None for one channel and a square.
-        random_features: of fourier; 0 takes 100.
-        kernel_deviation: of fourier, standard deviation of the initial frequencies, above 0.
-        learning_rate, local_epochs, local_batch, local_momentum: of local steps; with record-level
-            privacy the batch is what a Poisson sample has on average.
-        server_rate: of fedavgm and fedadam; None takes 1, for fedadam 0.01.
-        proximal: mu of fedprox, >= 0.
-        trace, feature_penalty, mmd: alpha, beta and gamma of fedavgr, >= 0.
-        participants: clients of a round; None takes all.
-        secure: whether sums are masked.
-        seed: of the experiment's randomness.
-
-    Raises:
-        InputError: a setting out of its range.
-    """
-
-    method: Method
-    network: Architecture
-    rounds: int = 10
-    hidden: tuple[int, ...] = (64,)
-    image: tuple[int, int, int] | None = None
-    random_features: int = 0
-    kernel_deviation: float = 1.0
-    learning_rate: float = 0.1
-    local_epochs: int = 1
-    local_batch: int = 64
-    local_momentum: float = 0.9
-    server_rate: float | None = None
-    proximal: float = 0.01
-    trace: float = 1e-6
-    feature_penalty: float = 1e-4
-    mmd: float = 1e-2
-    participants: int | None = None
-    secure: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise InputError(f"rounds: found {self.rounds}, expected at least 1")
-        if not self.hidden or min(self.hidden) < 1:
-            raise InputError(f"hidden: found {self.hidden}, expected layers of at least 1 unit")
-        if not self.kernel_deviation > 0:
-            raise InputError(f"kernel deviation: found {self.kernel_deviation}, expected above 0")
-
-    def sums(self, classes: int) -> int:
-        """Sums that a run asks for, whatever the number of classes."""
-        return self.rounds * (2 if self.method == "fedavgr" and self.mmd else 1)
 
 
 def train_network(
@@ -119,20 +67,9 @@ def train_network(
         QuorumError: fewer clients survived a round than the threshold.
     """
     model = specification(recipe, len(clients[0].classes), clients[0].n_features)
-    training = _training(recipe, record_level)
+    recipe.refuse_privacy(record=record_level is not None, client=client_level is not None)
+    training = local_training(recipe, record_level)
     members = [Client(each.name, _scaled(each.X, scale), each.y) for each in clients]
-    if record_level is not None:
-        if ledgers is None:
-            raise InputError("record-level privacy: needs a folder for the clients' ledgers")
-        _open_books(members, model, training, recipe, ledgers, budget)
-    probe = None if test is None else (_scaled(test.X, scale), test.y)
-    figures: dict[str, float] = {}
-
-    def measure(state: NetworkState) -> Mapping[str, float]:
-        if probe is not None:
-            figures["accuracy"] = accuracy(model, state.parameters, *probe)
-        return figures
-
     with federation_of(
         members,
         participants=recipe.participants,
@@ -140,19 +77,31 @@ def train_network(
         privacy=client_level,
         seed=recipe.seed,
     ) as fed:
-        resumed = None if checkpoint is None else fed.resume(checkpoint)
-        rng = np.random.default_rng([recipe.seed, 1])
-        state = resumed or NetworkState(model.initial(rng))
-        driven = fed.rounds(
-            _states(fed, model, recipe, training, state),
+        # Before the books: a setting out of its range is refused before anything is spent.
+        states = _trainer(fed, model, recipe, training)
+        if record_level is not None:
+            if ledgers is None:
+                raise InputError("record-level privacy: needs a folder for the clients' ledgers")
+            _open_books(members, model, training, recipe, ledgers, budget)
+        probe = None if test is None else (_scaled(test.X, scale), test.y)
+        figures: dict[str, float] = {}
+
+        def measure(state: NetworkState) -> Mapping[str, float]:
+            if probe is not None:
+                figures["accuracy"] = accuracy(model, state.parameters, *probe)
+            if client_level is None:
+                figures.update(_of_clients(members, model, recipe, state, probe))
+            return figures
+
+        start = NetworkState(model.initial(np.random.default_rng([recipe.seed, 1])))
+        state = last_state(
+            fed,
+            lambda resumed: states(resumed or start),
+            measure,
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,
-            measure=measure,
         )
-        for each in driven:
-            state = each
-        measure(state)
         traffic = traffic_of(fed)
         spent = None if client_level is None else fed.privacy_statement()
     if record_level is not None:
@@ -165,44 +114,6 @@ def train_network(
         model, state.parameters, first.classes, first.features, float(scale), origin
     )
     return Trained(network, state.round, dict(figures), traffic, spent)
-
-
-def specification(recipe: NetworkRecipe, classes: int, features: int) -> Model:
-    """The network of a recipe for records of that many features.
-
-    Raises:
-        InputError: records that are no images of the recipe's shape.
-    """
-    if recipe.network == "mlp":
-        return Perceptron(classes, features, recipe.hidden)
-    if recipe.network == "fourier":
-        width = recipe.random_features or 100
-        return FourierModel(classes, features, width, recipe.kernel_deviation)
-    side = math.isqrt(features)
-    shape = recipe.image or (1, side, side)
-    if math.prod(shape) != features:
-        raise InputError(
-            f"cnn: records have {features} features, images of"
-            f" {' x '.join(map(str, shape))} have {math.prod(shape)}; give --image"
-        )
-    try:
-        return ConvNet(classes, shape)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-
-
-def _training(recipe: NetworkRecipe, promise: DPSGD | None) -> LocalTraining:
-    try:
-        return LocalTraining(
-            recipe.learning_rate,
-            epochs=recipe.local_epochs,
-            batch_size=recipe.local_batch,
-            momentum=recipe.local_momentum,
-            proximal=recipe.proximal if recipe.method == "fedprox" else 0.0,
-            privacy=promise,
-        )
-    except ValueError as error:
-        raise InputError(str(error)) from None
 
 
 def _open_books(
@@ -228,23 +139,53 @@ def _open_books(
         Books(member, model, training).check(plan)
 
 
-def _states(
-    fed: Federation,
-    model: Model,
-    recipe: NetworkRecipe,
-    training: LocalTraining,
-    start: NetworkState,
-) -> Iterator[NetworkState]:
+def _trainer(
+    fed: Federation, model: Model, recipe: NetworkRecipe, training: LocalTraining
+) -> Callable[[NetworkState], Iterator[NetworkState]]:
+    """The trainer of a recipe, given where to start.
+
+    Raises:
+        InputError: a setting out of its range.
+    """
+    common: dict[str, Any] = {"rounds": recipe.rounds, "training": training}
     if recipe.method == "fedavgr":
         terms = Regularization(recipe.trace, recipe.feature_penalty, recipe.mmd)
-        return fedavgr(
-            fed, model, start=start, rounds=recipe.rounds, training=training, regularization=terms
-        )
+        return lambda start: fedavgr(fed, model, start=start, regularization=terms, **common)
+    if recipe.method in SECOND_ORDER:
+        options = second_order(recipe, training)
+        if recipe.method == "fedpm":
+            return lambda start: fedpm(fed, model, start=start, damping=recipe.damping, **common)
+        return lambda start: fedrco(fed, model, start=start, rounds=recipe.rounds, options=options)
     servers: dict[str, ServerOptimizer] = {"fedavgm": Momentum(), "fedadam": Adam()}
     server = servers.get(recipe.method)
     if server is not None and recipe.server_rate is not None:
         server = replace(server, learning_rate=recipe.server_rate)
-    return fedavg(fed, model, start=start, rounds=recipe.rounds, training=training, server=server)
+    return lambda start: fedavg(fed, model, start=start, server=server, **common)
+
+
+def _of_clients(
+    members: Sequence[Client],
+    model: Model,
+    recipe: NetworkRecipe,
+    state: NetworkState,
+    probe: tuple[Any, Array] | None,
+) -> dict[str, float]:
+    """Events of the monitor so far, and the mean accuracy of personal models, of all clients.
+
+    Sums over clients, as every update is; the caller leaves them out where sums carry noise, which
+    these would need too.
+    """
+    found: dict[str, float] = {}
+    if recipe.method not in MONITORED:
+        return found
+    # Of its own: whoever measures is no part of the run's traffic.
+    with Federation(members) as everyone:
+        counted = everyone.sum(events)
+        found |= {name: float(counted[name]) for name in ("rollbacks", "resets", "inversions")}
+        if recipe.method == "fedrco" and probe is not None:
+            right = everyone.sum(personal_accuracy, model, state.parameters, *probe)
+            found["personal_accuracy"] = float(right["personal_mix"]) / len(members)
+    return found
 
 
 def _scaled(X: Any, scale: float) -> Any:

@@ -16,6 +16,7 @@ from secure_fl.errors import InputError
 from secure_fl.linear_model import LinearModel
 from secure_fl.queries import read_queries
 from secure_fl.report import html
+from secure_fl.report.monitor import monitor_chapter
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
 from secure_fl.report.rounds import Round, read_rounds
@@ -237,7 +238,7 @@ def _accuracy(facts: TrainedFacts) -> list[str]:
 def _rounds(facts: TrainedFacts) -> list[str]:
     if not facts.rounds:
         return [html.paragraph(f"No log of the rounds is here ({METRICS}).")]
-    return rounds_chapter(facts.rounds)
+    return [*monitor_chapter(facts.model.origin, facts.rounds), *rounds_chapter(facts.rounds)]
 
 
 def _recipe(facts: TrainedFacts) -> list[str]:

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from cli.networks import NOTHING_ELSE
 from cli.trainers import COMPRESSORS, METHODS, SOLVERS
 from tests.cli.test_commands import SECUREFL, refused, securefl
 
@@ -31,7 +32,7 @@ def trained(work, out, *options):
 def test_the_command_knows_the_librarys_methods_and_solvers():
     from secure_fl import recipe
 
-    assert ("kahm", "kahm-record-private", *recipe.METHODS, "fedavgr") == METHODS
+    assert ("kahm", "kahm-record-private", *recipe.METHODS, *NOTHING_ELSE) == METHODS
     assert SOLVERS == recipe.SOLVERS
     assert COMPRESSORS == recipe.COMPRESSORS
 

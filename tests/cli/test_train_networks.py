@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import securefl as group
-from cli.networks import ARCHITECTURES, NETWORK_METHODS
+from cli.networks import ARCHITECTURES, NETWORK_METHODS, SECOND_ORDER
 from dp import Ledger
 from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
@@ -23,10 +23,11 @@ LOCAL = ("--rounds", 4, "--local-batch", 80, "--learning-rate", 2, "--local-mome
 def test_the_command_knows_the_librarys_networks():
     from typing import get_args
 
-    from secure_fl.networks import training
+    from secure_fl.networks import recipe
 
-    assert get_args(training.Method) == NETWORK_METHODS
-    assert get_args(training.Architecture) == ARCHITECTURES
+    assert get_args(recipe.Method) == NETWORK_METHODS
+    assert get_args(recipe.Architecture) == ARCHITECTURES
+    assert recipe.SECOND_ORDER == SECOND_ORDER
 
 
 def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
@@ -40,7 +41,7 @@ def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
 
 def test_a_recipe_gives_the_network_that_fits_the_records():
     from secure_fl.networks import ConvNet, FourierModel
-    from secure_fl.networks.training import NetworkRecipe, specification
+    from secure_fl.networks.recipe import NetworkRecipe, specification
 
     recipe = NetworkRecipe("fedavg", "cnn")
     assert specification(recipe, 10, 784) == ConvNet(10, (1, 28, 28))
@@ -94,6 +95,20 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
             ("--method", "fedavg", "--model", "mlp", *PRIVATE, "--client-epsilon", 1),
             "leave out one",
         ),
+        (("--method", "fedrco"), "--model mlp|cnn|fourier"),
+        (("--method", "fedrco", "--model", "mlp", *PRIVATE), "second moments"),
+        (("--method", "localnewton", "--model", "mlp", *PRIVATE), "Take fedavgr, or hide whole"),
+        (("--method", "fedpm", "--model", "mlp", *PRIVATE), "cannot hide single records"),
+        (
+            ("--method", "fedpm", "--model", "mlp", "--client-epsilon", 1, "--clip", 1),
+            "not positive definite. Take fedrco",
+        ),
+        (("--method", "fedrco", "--model", "mlp", "--mmd", 1), "--mmd has no meaning"),
+        (("--method", "fedavg", "--model", "mlp", "--damping", 1), "--damping has no meaning"),
+        (("--method", "fedpm", "--model", "mlp", "--no-monitor"), "--monitor has no meaning"),
+        (("--method", "fedrco", "--model", "mlp", "--damping", 0), "number above 0"),
+        (("--method", "fedrco", "--model", "mlp", "--local-momentum", 0.5), "second-order"),
+        (("--method", "fedrco", "--model", "mlp", "--reset-above", 1), "low <= high"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(work, tmp_path, options, part):  # noqa: F811
@@ -126,3 +141,78 @@ def test_a_damaged_network_is_refused(work, tmp_path):  # noqa: F811
     write_envelope(file, NETWORK, good.header, good.payload[:-8])
     with pytest.raises(FormatError, match="do not belong together"):
         load_model(file)
+
+
+CURVED = ("--model", "mlp", "--hidden", "16", "--local-steps", 10, "--local-batch", 32)
+
+
+def in_process(*arguments):
+    """The command without a process of its own, which would import torch anew."""
+    found = CliRunner().invoke(group, list(map(str, arguments)))
+    assert found.exit_code == 0, found.output
+    return found.stdout
+
+
+def trained_here(work, out, *options):  # noqa: F811
+    return json.loads(in_process("train", work / "clients", "--out", out, "--json", *options))
+
+
+def test_fedrco_bounds_exploding_steps_and_the_report_counts_them(work, tmp_path):  # noqa: F811
+    """At 250 times the default rate the clients' steps explode."""
+    test = work / "digits" / "test.npz"
+    options = (*CURVED, "--rounds", 4, "--learning-rate", 5, "--test", test)
+    found = trained(work, tmp_path / "run", "--method", "fedrco", *options)
+    figures = found["figures"]
+    assert figures["rollbacks"] > 0
+    assert 0 <= figures["personal_accuracy"] <= 1
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {name: last[name] for name in figures} == figures
+    page = tmp_path / "page.html"
+    in_process("report", tmp_path / "run", "--out", page)
+    text = page.read_text()
+    assert "Rounds in which the monitor acted" in text
+    assert f">{figures['rollbacks']:.0f}<" in text
+
+
+@pytest.mark.parametrize("method", ["localnewton", "fedpm", "fedrco-ori"])
+def test_second_order_networks_learn_from_the_command(work, tmp_path, method):  # noqa: F811
+    test = work / "digits" / "test.npz"
+    found = trained_here(work, tmp_path / "run", "--method", method, *CURVED, "--test", test)
+    assert found["figures"]["accuracy"] > 0.6
+
+
+def test_a_fedrco_run_cut_in_two_ends_at_the_same_model_and_counts(work, tmp_path):  # noqa: F811
+    """Factors, monitor and personal models are the clients' state, which the checkpoint keeps."""
+    options = ("--method", "fedrco", *CURVED, "--learning-rate", 1, "--rounds", 4)
+    whole = trained_here(work, tmp_path / "whole", *options)
+    checkpoint = tmp_path / "checkpoint"
+    trained_here(work, tmp_path / "half", *options[:-1], 2, "--checkpoint", checkpoint)
+    rest = trained_here(work, tmp_path / "rest", *options, "--checkpoint", checkpoint)
+    assert rest["figures"] == whole["figures"]
+    assert whole["figures"]["rollbacks"] + whole["figures"]["resets"] > 0
+    models = [load_model(tmp_path / run).weights for run in ("whole", "rest")]
+    assert np.array_equal(*models)
+
+
+def test_without_its_monitor_fedrco_says_so_in_the_report(work, tmp_path):  # noqa: F811
+    options = ("--method", "fedrco-ori", *CURVED, "--rounds", 1, "--no-monitor")
+    found = trained_here(work, tmp_path / "run", *options)
+    assert found["figures"]["rollbacks"] == found["figures"]["resets"] == 0
+    page = tmp_path / "page.html"
+    in_process("report", tmp_path / "run", "--out", page)
+    assert "The monitor was off" in page.read_text()
+
+
+def test_a_client_is_hidden_in_fedrco_and_nothing_is_counted_without_noise(
+    work,  # noqa: F811
+    tmp_path,
+):
+    books = tmp_path / "books"
+    options = ("--method", "fedrco", *CURVED, "--client-epsilon", 8, "--clip", 1, "--rounds", 2)
+    options = (*options, "--ledger", books, "--test", work / "digits" / "test.npz")
+    found = trained_here(work, tmp_path / "run", *options)
+    assert "per client (one client's contribution" in found["privacy"]
+    assert set(found["figures"]) == {"accuracy"}
+    page = tmp_path / "page.html"
+    in_process("report", tmp_path / "run", "--ledgers", books, "--out", page)
+    assert "not counted: sums carry noise" in page.read_text()

@@ -90,7 +90,7 @@ def fedpm(
 
     Raises:
         ValueError: damping, momentum or proximal weight out of range.
-        PrivacyError: `training` asks for record-level privacy.
+        PrivacyError: record-level or client-level privacy.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if not (math.isfinite(damping) and damping > 0):
@@ -100,7 +100,12 @@ def fedpm(
     if training.privacy is not None:
         raise PrivacyError(
             "FedPM: no record-level privacy; factors are moments of single records' inputs. Take"
-            " client-level privacy (Federation.privacy), or FedAvgR"
+            " FedAvgR"
+        )
+    if fed.clip is not None:
+        raise PrivacyError(
+            "FedPM: no client-level privacy; noise on the summed factors would leave them not"
+            " positive definite. Take FedRCO, or FedAvg"
         )
     state = start
     while state.round < rounds:

@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from secure_fl.federation import Client, Federation, PrivacyError, SecureAggregation
+from dp import Ledger
+from secure_fl.federation import (
+    Client,
+    ClientPrivacy,
+    Federation,
+    PrivacyError,
+    SecureAggregation,
+)
 from secure_fl.networks import (
     DPSGD,
     LinearModel,
@@ -128,3 +135,16 @@ def test_record_level_privacy_is_refused_for_factors(clients):
     private = LocalTraining(0.1, privacy=DPSGD(1.0, 1e-5, 1))
     with pytest.raises(PrivacyError, match="FedPM: no record-level privacy"):
         next(fedpm(Federation(clients), model, start=start, rounds=1, training=private))
+
+
+def test_client_level_privacy_is_refused_before_any_sum(clients, tmp_path):
+    """Noise on the summed factors would leave them not positive definite."""
+    model = LinearModel(3, 5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    books = tmp_path / "books.jsonl"
+    ledger = Ledger.create(books, "the federation")
+    before = books.read_bytes()
+    fed = Federation(clients, privacy=ClientPrivacy(1.0, 1.0, 1, ledger, 1e-5))
+    with pytest.raises(PrivacyError, match="FedPM: no client-level privacy"):
+        next(fedpm(fed, model, start=start, rounds=1, training=LocalTraining(0.1)))
+    assert books.read_bytes() == before
