@@ -197,10 +197,11 @@ def train_rounds(
     """
     import shutil
 
+    from fhe.envelope import PRIVATE
     from secure_fl._files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.trained_model import FILE
+    from secure_fl.trained_model import FILE, PERSONAL
     from secure_fl.training_privacy import client_privacy
 
     refuse_existing(out)
@@ -247,6 +248,9 @@ def train_rounds(
         if checkpoint is not None:
             shutil.copyfile(lines, metrics)
         size = trained.model.save(aside / FILE)
+        for name, its_own in trained.personal.items():
+            (aside / PERSONAL / name).mkdir(parents=True)
+            its_own.save(aside / PERSONAL / name / FILE, mode=PRIVATE)
     _show(output, out, recipe, trained, size)
 
 
@@ -295,6 +299,8 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
 
 
 def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int) -> None:
+    from secure_fl.trained_model import PERSONAL
+
     up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
     data = {
         "run": str(out),
@@ -303,6 +309,7 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
         "aggregate": "secure" if recipe.secure else "plain",
         "figures": dict(trained.figures),
         "model_bytes": size,
+        "personal": sorted(trained.personal),
         "clients": {
             name: {"bytes_up": sent, "bytes_down": got}
             for name, (sent, got) in trained.traffic.items()
@@ -316,6 +323,8 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
         f" model {human_bytes(size)}",
         f"privacy: {trained.privacy or 'no guarantee; the model shows what it was trained on'}",
     ]
+    if trained.personal:
+        lines.append(f"{out / PERSONAL}: each client's own model, for that client alone")
     output.result(data, "\n".join(lines))
 
 

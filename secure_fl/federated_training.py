@@ -1,7 +1,7 @@
 """Clients' data sets in, a linear model out: what `securefl train --method` runs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,7 @@ class Trained:
         figures: of the last round: test accuracy, contraction factor and step, where there are.
         traffic: bytes that each client sent and received, by name.
         privacy: one line with epsilon, delta and unit; None without noise.
+        personal: clients' own models, by name; each is its client's and goes to nobody else.
     """
 
     model: "LinearModel | TrainedNetwork"
@@ -93,6 +94,7 @@ class Trained:
     figures: Mapping[str, float]
     traffic: Mapping[str, tuple[int, int]]
     privacy: str | None
+    personal: Mapping[str, "TrainedNetwork"] = field(default_factory=dict)
 
 
 def train_linear_model(

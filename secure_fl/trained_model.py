@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 FILE = "model"
 """Name of the model in a run folder."""
+PERSONAL = "personal"
+"""Folder in a run folder with clients' own models, one folder a client."""
 LINEAR, NETWORK = "linear model", "network"
 """Kinds of its envelope."""
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from fhe.envelope import read_envelope, write_envelope
+from fhe.envelope import PUBLIC, read_envelope, write_envelope
 from secure_fl.errors import FormatError
 from secure_fl.networks.models import (
     Array,
@@ -95,14 +95,19 @@ class TrainedNetwork:
         found: NDArray[np.int64] = predictions(network, X)
         return found
 
-    def save(self, path: Path) -> int:
-        """Writes the model, whole or not at all; returns its bytes."""
+    def save(self, path: Path, *, mode: int = PUBLIC) -> int:
+        """Writes the model, whole or not at all; returns its bytes.
+
+        Args:
+            path: the file.
+            mode: who may read it; a client's own model is `fhe.envelope.PRIVATE`.
+        """
         header = {
             "model": {"kind": type(self.model).__name__, **asdict(self.model)},
             **Description(self.classes, self.features, self.scale, self.origin).header(),
         }
         tensors = {"parameters": np.ascontiguousarray(self.parameters)}
-        return write_envelope(path, NETWORK, header, save_tensors(tensors))
+        return write_envelope(path, NETWORK, header, save_tensors(tensors), mode=mode)
 
     @classmethod
     def load(cls, path: Path) -> "TrainedNetwork":

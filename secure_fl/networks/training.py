@@ -27,7 +27,12 @@ from secure_fl.networks.regularizers import Regularization
 from secure_fl.networks.trainers.fedavg import NetworkState, fedavg
 from secure_fl.networks.trainers.fedavgr import fedavgr
 from secure_fl.networks.trainers.fedpm import fedpm
-from secure_fl.networks.trainers.fedrco import events, fedrco, personal_accuracy
+from secure_fl.networks.trainers.fedrco import (
+    events,
+    fedrco,
+    personal_accuracy,
+    personal_model,
+)
 from secure_fl.private_training import open_ledger
 from secure_fl.trainers.server import Adam, Momentum, ServerOptimizer
 
@@ -109,11 +114,17 @@ def train_network(
         spent = privacy_spent(books, record_level.delta)
     origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
     origin |= {"record_level": record_level is not None}
-    first = clients[0]
     network = TrainedNetwork(
-        model, state.parameters, first.classes, first.features, float(scale), origin
+        model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
     )
-    return Trained(network, state.round, dict(figures), traffic, spent)
+    personal = {}
+    for member in members:
+        own = personal_model(member)
+        if own is not None:
+            # No promise covers it: it is made of the client's records without noise.
+            told = origin | {"client": member.name, "privacy": None}
+            personal[member.name] = replace(network, parameters=own, origin=told)
+    return Trained(network, state.round, dict(figures), traffic, spent, personal)
 
 
 def _open_books(

@@ -211,15 +211,19 @@ def _parties(facts: TrainedFacts) -> list[str]:
         ("whoever gets the model", "no", "no", "no", seen),
         ("reader of this page", "no", "no", "no", "no: totals over a test file"),
     ]
+    remarks = [
+        "A sum of few clients says much about each of them.",
+        "The server learns who takes part, when, and how large messages are.",
+        "A client that sends a false update is not detected.",
+    ]
+    if facts.model.origin.get("method") == "fedrco":
+        remarks.append(
+            "Each client keeps a model of its own, made of its records without noise. No promise"
+            " covers it, and it must go to nobody else."
+        )
     return [
         html.table("What a party holds by its role, and could read with it", COLUMNS, rows),
-        html.bullets(
-            [
-                "A sum of few clients says much about each of them.",
-                "The server learns who takes part, when, and how large messages are.",
-                "A client that sends a false update is not detected.",
-            ]
-        ),
+        html.bullets(remarks),
     ]
 
 

@@ -172,6 +172,7 @@ def test_fedrco_bounds_exploding_steps_and_the_report_counts_them(work, tmp_path
     text = page.read_text()
     assert "Rounds in which the monitor acted" in text
     assert f">{figures['rollbacks']:.0f}<" in text
+    assert "No promise covers it" in text
 
 
 @pytest.mark.parametrize("method", ["localnewton", "fedpm", "fedrco-ori"])
@@ -190,8 +191,9 @@ def test_a_fedrco_run_cut_in_two_ends_at_the_same_model_and_counts(work, tmp_pat
     rest = trained_here(work, tmp_path / "rest", *options, "--checkpoint", checkpoint)
     assert rest["figures"] == whole["figures"]
     assert whole["figures"]["rollbacks"] + whole["figures"]["resets"] > 0
-    models = [load_model(tmp_path / run).weights for run in ("whole", "rest")]
-    assert np.array_equal(*models)
+    for part in (".", "personal/client-00"):
+        models = [load_model(tmp_path / run / part).weights for run in ("whole", "rest")]
+        assert np.array_equal(*models)
 
 
 def test_without_its_monitor_fedrco_says_so_in_the_report(work, tmp_path):  # noqa: F811
@@ -216,3 +218,27 @@ def test_a_client_is_hidden_in_fedrco_and_nothing_is_counted_without_noise(
     page = tmp_path / "page.html"
     in_process("report", tmp_path / "run", "--ledgers", books, "--out", page)
     assert "not counted: sums carry noise" in page.read_text()
+    assert found["personal"] == [f"client-{k:02}" for k in range(4)]
+    own = tmp_path / "run" / "personal" / "client-02"
+    assert (own / "model").stat().st_mode & 0o777 == 0o600
+    # The promise is of the global model; a client's own model has seen its records as they are.
+    told = load_model(own).origin
+    assert (told["client"], told["privacy"]) == ("client-02", None)
+    assert load_model(tmp_path / "run").origin["privacy"] == found["privacy"]
+
+
+def test_clients_own_models_have_the_accuracy_that_the_run_says(work, tmp_path):  # noqa: F811
+    """Each on its client's mix of classes, counted here from the answers of `predict`."""
+    test, run = work / "digits" / "test.npz", tmp_path / "run"
+    options = ("--method", "fedrco", *CURVED, "--rounds", 3, "--test", test)
+    found = trained_here(work, run, *options)
+    truth = np.load(test)["y"].astype(str)
+    rates = []
+    for name in found["personal"]:
+        answer = in_process("predict", run / "personal" / name, test, "--json")
+        answers = np.array(json.loads(answer)["classes"])
+        labels = np.load(work / "clients" / f"{name}.npz")["y"].astype(str)
+        rates.append(np.mean([np.mean(answers[truth == label] == label) for label in labels]))
+    assert np.mean(rates) == pytest.approx(found["figures"]["personal_accuracy"])
+    own = [load_model(run / "personal" / name).weights for name in found["personal"]]
+    assert len({each.tobytes() for each in own}) == 4

@@ -89,6 +89,12 @@ def events(client: Client) -> Tree:
     return {"rollbacks": found[0], "resets": found[1], "inversions": found[2]}
 
 
+def personal_model(client: Client) -> Array | None:
+    """The client's own parameters, shape (P,); None where it keeps none. They stay with it."""
+    found: Array | None = client.state.get("rco.model")
+    return found
+
+
 def spend(client: Client, inverting: float, training: float) -> None:
     """Adds a round's seconds to the client's; they are no part of its state."""
     before = client.cache.get("seconds", np.zeros(2))
