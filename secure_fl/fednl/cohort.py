@@ -78,9 +78,7 @@ def _records(problems: Sequence[LocalProblem]) -> Any:
 
     d = problems[0].d
     rows = starts([p.m for p in problems])
-    dense = [p for p in problems if p.rows is not None]
-    dense_from = np.full(len(problems), -1, np.int64)
-    dense_from[[p.rows is not None for p in problems]] = starts([p.m for p in dense])[:-1]
+    dense = [np.empty(0) if p.columns is None else p.columns.ravel() for p in problems]
     segments = [_segments(p) for p in problems]
     return Records(
         rows,
@@ -93,12 +91,8 @@ def _records(problems: Sequence[LocalProblem]) -> Any:
         np.concatenate([p.data for p in problems]),
         np.concatenate([p.targets for p in problems]),
         np.concatenate([p.position for p in problems]),
-        np.concatenate([p.rows for p in dense if p.rows is not None] or [np.empty((0, d))]),
-        dense_from,
-        np.stack([p.columns for p in problems]),
-        starts([len(p.members) for p in problems]),
-        np.concatenate([p.members for p in problems]),
-        np.concatenate([p.column_data for p in problems]),
+        np.concatenate(dense),
+        starts([len(columns) for columns in dense]),
         np.array([np.nan if p.constant is None else p.constant for p in problems]),
         np.concatenate([p.support.index for p in problems]),
         np.stack([p.support.diagonal for p in problems]),
@@ -110,7 +104,7 @@ def _records(problems: Sequence[LocalProblem]) -> Any:
 
 def _segments(problem: LocalProblem) -> NDArray[np.int64]:
     """Where each present feature's line begins in a support of all pairs of present features."""
-    if problem.entrywise and problem.rows is None:
+    if problem.entrywise and problem.columns is None:
         return np.empty(0, np.int64)
     i = problem.present
     return np.searchsorted(problem.support.index, i * (i + 1) // 2 + i[:1])

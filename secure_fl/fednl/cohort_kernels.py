@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from secure_fl.fednl import kernels, lanczos, selection
 from secure_fl.fednl.compiled_code import forget_if_older
 from secure_fl.fednl.kernels import (
+    COLUMN,
+    FEATURES,
     dense_outer_products,
     equal_outer_products,
     evaluate,
@@ -48,12 +50,8 @@ class Records(NamedTuple):
         data: values.
         targets: -1 and 1.
         position: of each pair in its client's support.
-        dense: contiguous rows of the clients that use them, shape (M, d).
-        dense_from: a client's first row in `dense`, or -1, shape (n,).
-        columns: where each feature's rows begin within the client's `members`, shape (n, d + 1).
-        lists: starts among `members`, shape (n + 1,).
-        members: rows that have a feature, of the clients in `dense`.
-        weights: the feature's values in them.
+        columns: `contiguous` ones of the clients that use them.
+        dense: starts among `columns`, shape (n + 1,).
         constant: the value that all entries of a client have, or NaN, shape (n,).
         places: packed places of the supports.
         diagonal: where the diagonal stands in each support, shape (n, d).
@@ -72,12 +70,8 @@ class Records(NamedTuple):
     data: Array
     targets: Array
     position: Array
-    dense: Array
-    dense_from: Array
     columns: Array
-    lists: Array
-    members: Array
-    weights: Array
+    dense: Array
     constant: Array
     places: Array
     diagonal: Array
@@ -88,23 +82,32 @@ class Records(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def difference(
-    a: Records, c: int, x: Array, penalty: float, held: Array, slope: Array, values: Array
+    a: Records,
+    c: int,
+    x: Array,
+    penalty: float,
+    held: Array,
+    slope: Array,
+    values: Array,
+    work: Array,
 ) -> float:
     """Loss, gradient and values = Hessian - held of one client; returns its squared norm.
 
     slope: loss and, from the third entry on, the gradient.
+    work: scratch, as long as the client's contiguous columns.
     """
     r0, r1, e0, e1 = a.rows[c], a.rows[c + 1], a.entries[c], a.entries[c + 1]
     indptr, data = a.indptr[r0 + c : r1 + c + 1], a.data[e0:e1]
     indices, curvature = a.indices[e0:e1], a.curvature[r0:r1]
     gradient = slope[2:]
-    targets, first = a.targets[r0:r1], a.dense_from[c]
-    if first >= 0:
-        rows = a.dense[first : first + r1 - r0]
-        members = a.members[a.lists[c] : a.lists[c + 1]]
-        weights = a.weights[a.lists[c] : a.lists[c + 1]]
-        slope[0] = evaluate_dense(rows, targets, x, gradient, curvature)
-        dense_outer_products(a.columns[c], members, weights, rows, curvature, values)
+    targets, flat = a.targets[r0:r1], a.columns[a.dense[c] : a.dense[c + 1]]
+    if len(flat):
+        columns = flat.reshape(
+            -(-len(x) // FEATURES) * FEATURES, -(-len(targets) // COLUMN) * COLUMN
+        )
+        scaled = work[: len(flat)].reshape(columns.shape)
+        slope[0] = evaluate_dense(columns, targets, x, gradient, curvature, scaled[0])
+        dense_outer_products(columns, curvature, scaled, values)
     else:
         position = a.position[a.pairs[c] : a.pairs[c + 1]]
         slope[0] = evaluate(indptr, indices, data, targets, x, gradient, curvature)
@@ -159,9 +162,11 @@ def learn_all(
     """
     d = len(x)
     size = d * (d + 1) // 2
-    widest = 0
+    widest, longest = 0, 0
     for c in chosen:
         widest = max(widest, a.supports[c + 1] - a.supports[c])
+        longest = max(longest, a.dense[c + 1] - a.dense[c])
+    columns = np.empty(longest)
     buffer = np.empty(widest)
     taken = np.zeros(size if kind == RANDOM else 0, np.uint8)
     work = np.empty(widest if kind == TOP else 0)
@@ -172,7 +177,7 @@ def learn_all(
         s0, s1 = a.supports[c], a.supports[c + 1]
         p, support, estimate = s1 - s0, a.places[s0:s1], held[s0:s1]
         values = buffer[:p]
-        squared = difference(a, c, x, penalty, estimate, slope[q], values)
+        squared = difference(a, c, x, penalty, estimate, slope[q], values, columns)
         slope[q, 1] = np.sqrt(squared)
         if kind == SHARED:
             out = sent[at : at + k]

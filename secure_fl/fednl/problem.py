@@ -38,7 +38,7 @@ class LogisticRidge:
 
 
 DENSE_SHARE = 0.2
-"""Share of entries other than 0 from which contiguous rows were measured faster than pairs."""
+"""Share of entries other than 0 from which contiguous columns were measured faster than pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,19 +136,17 @@ class LocalProblem:
     def _lay_out(self) -> None:
         from secure_fl.fednl import kernels
 
-        self.rows: Array | None = None
+        self.columns: Array | None = None
         self.position = np.empty(0, np.int32)
-        self.columns, self.members = np.zeros(self.d + 1, np.int64), np.empty(0, np.int32)
-        self.column_data = np.empty(0)
         self.present = np.unique(self.indices).astype(np.int64)
         self.constant: float | None = None
         if len(self.data) >= DENSE_SHARE * self.m * self.d:
-            from scipy.sparse import csc_array
+            from scipy.sparse import csr_array
 
-            by_column = csc_array(self._csr())
-            self.rows = self._csr().toarray()
-            self.columns = by_column.indptr.astype(np.int64)
-            self.members, self.column_data = by_column.indices.astype(np.int32), by_column.data
+            shape = (self.m, self.d)
+            self.columns = kernels.contiguous(
+                csr_array((self.data, self.indices, self.indptr), shape=shape)
+            )
             self.support = Support.full(self.d)
             self.present = np.arange(self.d, dtype=np.int64)
             return
@@ -166,18 +164,20 @@ class LocalProblem:
         if len(self.data) and np.all(self.data == self.data[0]):
             self.constant = float(self.data[0])
 
-    def _csr(self) -> Any:
-        from scipy.sparse import csr_array
-
-        return csr_array((self.data, self.indices, self.indptr), shape=(self.m, self.d))
-
     def evaluate(self, x: Array, penalty: float, out: Array | None = None) -> tuple[float, Array]:
         """Loss and gradient at x; keeps the curvature of every row for `hessian`."""
         from secure_fl.fednl import kernels
 
         gradient = np.empty(self.d) if out is None else out
-        if self.rows is not None:
-            loss = kernels.evaluate_dense(self.rows, self.targets, x, gradient, self.curvature)
+        if self.columns is not None:
+            loss = kernels.evaluate_dense(
+                self.columns,
+                self.targets,
+                x,
+                gradient,
+                self.curvature,
+                np.empty(self.columns.shape[1]),
+            )
         else:
             loss = kernels.evaluate(
                 self.indptr, self.indices, self.data, self.targets, x, gradient, self.curvature
@@ -201,10 +201,8 @@ class LocalProblem:
         from secure_fl.fednl import kernels
 
         values = np.empty(len(self.support.index)) if out is None else out
-        if self.rows is not None:
-            kernels.dense_outer_products(
-                self.columns, self.members, self.column_data, self.rows, weights, values
-            )
+        if self.columns is not None:
+            kernels.dense_outer_products(self.columns, weights, np.empty_like(self.columns), values)
         elif self.constant is None:
             kernels.outer_products(self.indptr, self.data, weights, self.position, values)
         else:

@@ -40,7 +40,7 @@ def test_kernels_agree_with_automatic_differentiation(
         client.features.data[:] = 0.5
     x = np.random.default_rng(1).standard_normal(9)
     local = LocalProblem(client, entrywise)
-    assert (local.rows is not None) == (density > 0.2)
+    assert (local.columns is not None) == (density > 0.2)
     loss, gradient = local.evaluate(x, PENALTY)
     H = unpack(local.support.dense(local.hessian(PENALTY)), 9)
     wanted = dense(client, x)
