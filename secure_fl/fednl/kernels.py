@@ -243,7 +243,7 @@ def dense_outer_products(columns: Array, curvature: Array, scaled: Array, out: A
         line[m:] = 0.0
     for i in range(0, columns.shape[0], 4):
         for j in range(0, i + 4, 4):
-            first, second, third, fourth = tile(scaled[i : i + 4], columns[j : j + 4])
+            first, second, third, fourth = tile(scaled, i, columns, j)
             put(out, i, j, first)
             put(out, i + 1, j, second)
             put(out, i + 2, j, third)
@@ -254,10 +254,10 @@ _Four = tuple[float, float, float, float]
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
-def tile(a: Array, b: Array) -> tuple[_Four, _Four, _Four, _Four]:
-    """a b^T of four rows each: sixteen sums in registers, for which eight numbers are loaded."""
-    a0, a1, a2, a3 = a[0], a[1], a[2], a[3]
-    b0, b1, b2, b3 = b[0], b[1], b[2], b[3]
+def tile(a: Array, i: int, b: Array, j: int) -> tuple[_Four, _Four, _Four, _Four]:
+    """Four rows of a, from i on, times four of b: sixteen sums that stay in registers."""
+    a0, a1, a2, a3 = a[i], a[i + 1], a[i + 2], a[i + 3]
+    b0, b1, b2, b3 = b[j], b[j + 1], b[j + 2], b[j + 3]
     s00 = s01 = s02 = s03 = s10 = s11 = s12 = s13 = 0.0
     s20 = s21 = s22 = s23 = s30 = s31 = s32 = s33 = 0.0
     for r in range(a.shape[1]):
