@@ -72,7 +72,8 @@ class FreeBit(Variant):
 
     def minimum(self, a: Traced, b: Traced) -> Traced:
         """The smaller of a and b, digit by digit."""
-        return minimum(a, b, self.keep or self.packing.digits, self.width)
+        digits = self.packing.digits
+        return minimum(a, b, (self.base,) * digits, self.keep or digits, self.width)
 
 
 def free_bit(width: int, note: str = "", keep: int | None = None) -> FreeBit:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .digits import Traced, exchange, look_up, minimum, not_less
+from .digits import Traced, base_of, exchange, largest_shown, look_up, minimum, not_less
 from .errors import LibraryError
 from .knockout import EQUAL, LAST, MINIMUM, ONLY, function_name, levels
 from .library import concrete_fhe, remove_at_exit, signals_kept
@@ -44,10 +44,12 @@ class Circuit:
 
 def _circuits(parameters: RuleParameters) -> dict[str, Circuit]:
     """The functions that are run, by kind, for blocks of one row."""
-    digits, packing, width = parameters.number_digits, parameters.packing, parameters.width
+    packing, radices, width = parameters.packing, parameters.radices, parameters.width
     found = {}
     if levels(parameters) > (parameters.rule == "tournament"):
-        found[MINIMUM] = Circuit(lambda a, b: minimum(a, b, digits, width), ordered=True)
+        found[MINIMUM] = Circuit(
+            lambda a, b: minimum(a, b, radices, len(radices), width), ordered=True
+        )
     if parameters.rule == "paper":
         # A class's smallest code, a, is at least the smallest of all, b.
         found[EQUAL] = Circuit(lambda a, b: not_less(b, a, width))
@@ -58,17 +60,18 @@ def _circuits(parameters: RuleParameters) -> dict[str, Circuit]:
     else:
         # The last minimum selects the class alone: nobody reads the rest.
         kept = packing.class_digits
-        found[LAST] = Circuit(lambda a, b: minimum(a, b, kept, width), ordered=True)
+        found[LAST] = Circuit(lambda a, b: minimum(a, b, radices, kept, width), ordered=True)
     return found
 
 
 def noisy(minima: int, width: int) -> Circuit:
     """Gives a result as noisy as that of so many minima in a row, at least 1."""
+    radices = (base_of(width),) * _NOISE_DIGITS
 
     def trace(a: Traced, b: Traced) -> Traced:
         a, b = a[:, -_NOISE_DIGITS:], b[:, -_NOISE_DIGITS:]
         for _ in range(minima):
-            a, b = exchange(a, b, _NOISE_DIGITS, width)
+            a, b = exchange(a, b, radices, _NOISE_DIGITS, width)
         return b
 
     return Circuit(trace, ordered=True)
@@ -96,8 +99,8 @@ def compile_rule(parameters: RuleParameters) -> Any:
         wires = [(NOISE, name) for name in functions]
         functions[NOISE] = noisy(minima, parameters.width)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    digits = parameters.number_digits
-    module = compile_functions(functions, wires, digits, parameters.base, failure)
+    largest = largest_shown(parameters.radices, parameters.width)
+    module = compile_functions(functions, wires, largest, failure)
     results = [function_name(MINIMUM, size) for size in parameters.sizes if MINIMUM in kinds]
     check_results(module.client.specs, results)
     return module
@@ -106,8 +109,7 @@ def compile_rule(parameters: RuleParameters) -> Any:
 def compile_functions(
     functions: Mapping[str, Circuit],
     wires: Sequence[tuple[str, str]],
-    digits: int,
-    base: int,
+    largest: Sequence[int],
     failure: float,
 ) -> Any:
     """Compiles functions of encrypted arrays under one set of keys.
@@ -116,8 +118,7 @@ def compile_functions(
         functions: by name.
         wires: (from, to): parameters are picked for operands as noisy as the results of the one in
             each place of the other.
-        digits: of every integer.
-        base: of the digits.
+        largest: value of every digit of an integer that the compiler is shown.
         failure: probability that noise makes one table look-up wrong.
 
     Raises:
@@ -131,7 +132,7 @@ def compile_functions(
         # A function of its own, since the library takes its name.
         trace = FunctionType(trace.__code__, trace.__globals__, name, None, trace.__closure__)
         defined[name] = fhe.function(dict.fromkeys(names, "encrypted"))(trace)
-        inputs[name] = _inputset(circuit, (circuit.rows, digits), base, len(names))
+        inputs[name] = _inputset(circuit, np.array(largest), len(names))
     wired = {
         fhe.Wire(fhe.Output(defined[source], 0), fhe.Input(defined[target], i))
         for source, target in wires
@@ -158,15 +159,16 @@ def compile_functions(
 
 
 def _inputset(
-    circuit: Circuit, shape: tuple[int, int], base: int, operands: int
+    circuit: Circuit, largest: NDArray[np.int64], operands: int
 ) -> list[tuple[NDArray[np.int64], ...]]:
-    """Operands that reach both ends of every intermediate value that has a width.
+    """Operands up to the largest digits, both ends among them.
 
-    The compiler takes the width of a value from what it sees here.
+    The compiler takes the width of a value from what it sees here, or from the table it goes to.
     """
-    ends = [np.zeros(shape, np.int64), np.full(shape, base - 1, np.int64)]
+    shape = (circuit.rows, len(largest))
+    ends = [np.zeros(shape, np.int64), np.broadcast_to(largest, shape)]
     rng = np.random.default_rng(0)
-    draws = [rng.integers(0, base, shape) for _ in range(20)]
+    draws = [rng.integers(0, largest + 1, shape) for _ in range(20)]
     if operands == 1:
         return [(each,) for each in [*ends, *draws]]
     pairs = [*((a, b) for a in ends for b in ends), *zip(draws, draws[::-1], strict=True)]

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from .code import MAX_BITS, Ints, Packing, from_digits, to_digits
-from .digits import base_of, lookups_of_comparison, lookups_of_minimum
+from .digits import Radices, base_of, lookups_of_comparison, lookups_of_minimum
 from .errors import InputError
 
 FAILURE_EXPONENTS = (40, 64, 128)
@@ -96,6 +96,11 @@ class RuleParameters:
         return self.packing.code_digits if self.rule == "paper" else self.packing.digits
 
     @property
+    def radices(self) -> Radices:
+        """A digit a place: the noise of a minimum's digits is not independent."""
+        return (self.base,) * self.number_digits
+
+    @property
     def columns(self) -> int:
         """Digits that a contributor sends per query."""
         return self.numbers * self.number_digits
@@ -103,12 +108,12 @@ class RuleParameters:
     @property
     def lookups(self) -> int:
         """Table look-ups of one decision, over which the failure probability is split."""
+        of_minimum = lookups_of_minimum(self.radices, self.width)
         if self.rule == "paper":
-            digits = self.packing.code_digits
             minima = (self.contributors - 1) * self.classes + self.classes - 1
-            equalities = self.classes * lookups_of_comparison(digits)
-            return minima * lookups_of_minimum(digits) + equalities
-        return max(1, self.contributors - 1) * lookups_of_minimum(self.packing.digits)
+            equalities = self.classes * lookups_of_comparison(self.number_digits)
+            return minima * of_minimum + equalities
+        return max(1, self.contributors - 1) * of_minimum
 
     def encode(self, codes: Ints) -> Ints:
         """A contributor's codes (queries, classes) as the digits it sends (queries, columns)."""

@@ -1,37 +1,33 @@
 """Encrypted comparison, minimum, maximum and equality of many pairs of integers, by themselves."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from .circuits import Circuit, compile_functions
-from .code import Ints, digits_of, from_digits, to_digits
+from .code import Ints, digits_of
 from .digits import (
-    Traced,
+    Radices,
     base_of,
     equality,
+    largest_shown,
     less,
     lookups_of_comparison,
     lookups_of_equality,
     lookups_of_minimum,
     maximum,
     minimum,
+    radices_of,
+    weights_of,
 )
 from .errors import InputError
 from .parameters import FAILURE_EXPONENTS, width_of
 
 MIN_BITS, MAX_BITS = 4, 24
 
-_FUNCTIONS: dict[str, Callable[[Traced, Traced, int], Traced]] = {
-    "less": less,
-    "minimum": lambda a, b, width: minimum(a, b, a.shape[1], width),
-    "maximum": maximum,
-    "equality": equality,
-}
-PRIMITIVES = tuple(_FUNCTIONS)
+PRIMITIVES = ("less", "minimum", "maximum", "equality")
 
 
 @dataclass(frozen=True)
@@ -69,22 +65,28 @@ class PrimitiveParameters:
         return width_of(self.failure_exponent)
 
     @property
-    def base(self) -> int:
-        """Of the digits; those of an equality are bits."""
-        return 2 if self.name == "equality" else base_of(self.width)
+    def radices(self) -> Radices:
+        """Of the integers' places; those of an equality are bits."""
+        if self.name == "equality":
+            return (2,) * self.bits
+        if self.name == "less":
+            base = base_of(self.width)
+            return (base,) * digits_of(2**self.bits, base)
+        return radices_of(2**self.bits, self.width)
 
     @property
-    def digits(self) -> int:
-        """Digits of an integer."""
-        return digits_of(2**self.bits, self.base)
+    def weights(self) -> Ints:
+        """What a 1 in every digit is worth, most significant first."""
+        return np.array(weights_of(self.radices, self.width))
 
     @property
     def lookups(self) -> int:
         """Table look-ups of one pair."""
         if self.name == "equality":
             return lookups_of_equality(self.bits, self.width)
-        count = lookups_of_comparison if self.name == "less" else lookups_of_minimum
-        return count(self.digits)
+        if self.name == "less":
+            return lookups_of_comparison(len(self.radices))
+        return lookups_of_minimum(self.radices, self.width)
 
     def encode(self, values: Ints) -> Ints:
         """Integers (pairs,) as digits (pairs, digits)."""
@@ -92,20 +94,29 @@ class PrimitiveParameters:
             raise InputError(f"{self.name}: values of shape {values.shape}, expected {self.pairs}")
         if values.min() < 0 or values.max() >= 2**self.bits:
             raise InputError(f"{self.name}: a value does not fit in {self.bits} bits")
-        return to_digits(values, self.digits, self.base)
+        found, rest = [], values
+        for weight in self.weights:
+            digit, rest = np.divmod(rest, weight)
+            found.append(digit)
+        return np.stack(found, axis=1)
 
     def decode(self, output: Any) -> Ints:
         """A run's output as integers, or as 0 and 1, shape (pairs,)."""
         found = np.asarray(output).astype(np.int64)
-        return from_digits(found, self.base) if found.ndim == 2 else found
+        return found @ self.weights if found.ndim == 2 else found
 
 
 @lru_cache(maxsize=8)
 def compile_primitive(parameters: PrimitiveParameters) -> Any:
     """The library's module with the operation, under its name, on two (pairs, digits) arrays."""
-    name, width = parameters.name, parameters.width
-    circuit = Circuit(
-        lambda a, b: _FUNCTIONS[name](a, b, width), parameters.pairs, ordered=name != "less"
-    )
+    radices, width = parameters.radices, parameters.width
+    functions: dict[str, Circuit] = {
+        "less": Circuit(lambda a, b: less(a, b, width)),
+        "equality": Circuit(lambda a, b: equality(a, b, width)),
+        "minimum": Circuit(lambda a, b: minimum(a, b, radices, a.shape[1], width), ordered=True),
+        "maximum": Circuit(lambda a, b: maximum(a, b, radices, width), ordered=True),
+    }
+    circuit = replace(functions[parameters.name], rows=parameters.pairs)
     failure = 2.0**-parameters.failure_exponent / parameters.lookups
-    return compile_functions({name: circuit}, (), parameters.digits, parameters.base, failure)
+    largest = largest_shown(radices, width)
+    return compile_functions({parameters.name: circuit}, (), largest, failure)

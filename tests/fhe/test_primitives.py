@@ -1,11 +1,16 @@
 """Minimum, maximum, comparison and equality against NumPy, at every width offered."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fhe import InputError
+from fhe.code import digits_of
+from fhe.digits import base_of
 from fhe.primitives import PRIMITIVES, PrimitiveParameters, compile_primitive
 
 ORACLE = {"less": np.less, "minimum": np.minimum, "maximum": np.maximum, "equality": np.equal}
@@ -85,6 +90,36 @@ def test_an_operation_takes_as_many_lookups_as_the_failure_is_split_over(name, b
     assert function.programmable_bootstrap_count == parameters.lookups
 
 
-@pytest.mark.parametrize(("failure", "lookups"), [(40, 8), (128, 12)])
-def test_a_minimum_of_eight_bits_takes_few_lookups(failure, lookups):
-    assert PrimitiveParameters("minimum", 8, 1, failure).lookups == lookups
+@pytest.mark.parametrize(
+    ("bits", "failure", "lookups"), [(8, 40, 7), (8, 128, 10), (16, 40, 14), (16, 128, 20)]
+)
+def test_a_minimum_takes_few_lookups(bits, failure, lookups):
+    assert PrimitiveParameters("minimum", bits, 1, failure).lookups == lookups
+
+
+@pytest.mark.parametrize("failure", [40, 128])
+def test_every_pair_of_eight_bit_integers_has_the_right_minimum(failure):
+    """The last place has all 2^w values, so its index takes every value from -2^w + 1 to 2^w."""
+    a, b = np.array(list(itertools.product(range(256), repeat=2))).T
+    parameters = PrimitiveParameters("minimum", 8, 2048, failure)
+    function = compile_primitive(parameters).minimum
+    for start in range(0, len(a), 2048):
+        pair = a[start : start + 2048], b[start : start + 2048]
+        found = function.simulate(*map(parameters.encode, pair))
+        np.testing.assert_array_equal(parameters.decode(found), np.minimum(*pair))
+
+
+@given(st.integers(4, 24), st.sampled_from([40, 128]), st.data())
+def test_mixed_radices_keep_the_order_in_as_many_digits_as_the_base_takes(bits, failure, data):
+    values = data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=9))
+    parameters = PrimitiveParameters("minimum", bits, len(values), failure)
+    width, base = parameters.width, base_of(parameters.width)
+    assert math.prod(parameters.radices) >= 2**bits
+    assert parameters.radices[0] <= 2**width
+    assert all(radix <= max(base, 2 ** (width - 1)) for radix in parameters.radices[1:])
+    digits = parameters.encode(np.array(values))
+    assert digits.shape == (len(values), digits_of(2**bits, base))
+    assert 0 <= digits.min() <= digits.max() < base
+    assert parameters.decode(digits).tolist() == values
+    # The first digit that differs tells digits apart, as it does integers.
+    assert sorted(digits.tolist()) == parameters.encode(np.sort(values)).tolist()

@@ -250,7 +250,7 @@ def test_all_functions_share_one_set_of_keys(rule, failure, contributors):
 def test_a_result_that_is_not_of_the_operands_type_is_refused():
     """A wider result stands at another bit, and would be read as another one."""
     bit = Circuit(lambda a, b: look_up([0, 1], look_up([0, 0, 1, 1], a + b)))
-    module = compile_functions({"minimum_1": bit}, (), 2, 2, 2.0**-40)
+    module = compile_functions({"minimum_1": bit}, (), [1, 1], 2.0**-40)
     with pytest.raises(LibraryError, match="results of minimum_1 are not of the type of operands"):
         check_results(module.client.specs, ["minimum_1"])
 
@@ -259,11 +259,11 @@ def test_parameters_are_chosen_for_the_noise_of_the_last_level():
     """The library accepts more noise after more minima, at one failure a look-up."""
 
     def dimensions(minima):
-        functions = {"minimum_1": Circuit(lambda a, b: minimum(a, b, 7, 4), ordered=True)}
+        functions = {"minimum_1": Circuit(lambda a, b: minimum(a, b, (5,) * 7, 7, 4), ordered=True)}
         wires = [("noise", "minimum_1")] if minima else []
         if minima:
             functions["noise"] = noisy(minima, 4)
-        module = compile_functions(functions, wires, 7, 5, 2.0**-50)
+        module = compile_functions(functions, wires, [4] * 7, 2.0**-50)
         (key,) = read_specs(module.client.specs)["keyset"]["lweBootstrapKeys"]
         return key["params"]["inputLweDimension"]
 
