@@ -1,6 +1,6 @@
 """Clients' data sets in, a linear model out: what `securefl train --method` runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,7 @@ import numpy as np
 from dp import Ledger, Record
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federation import (
-    AllClients,
-    Client,
-    ClientPrivacy,
-    Federation,
-    FixedNumber,
-    SecureAggregation,
-)
+from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.fednl.from_recipe import fednl_states
 from secure_fl.linear_model import LinearModel, mapped
 from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
@@ -46,11 +39,10 @@ from secure_fl.trainers import (
     oneshot,
     private_ridge,
 )
+from secure_fl.training_loop import States, federation_of, last_state, traffic_of
 
 if TYPE_CHECKING:
     from secure_fl.networks.artifact import TrainedNetwork
-
-States = Iterator[Any]
 
 
 @dataclass(frozen=True)
@@ -216,68 +208,6 @@ def objective_of(recipe: Recipe, classes: int) -> Objective:
     """What the recipe's method minimises; the FEDNL methods the logistic loss of every class."""
     kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
     return kind(recipe.ridge, classes)
-
-
-def federation_of(
-    clients: Sequence[Client],
-    *,
-    participants: int | None,
-    secure: bool,
-    privacy: ClientPrivacy | None,
-    seed: int,
-) -> Federation:
-    """The clients as a recipe wants them asked.
-
-    Args:
-        clients: all of them.
-        participants: of a round; None takes all.
-        secure: whether sums are masked.
-        privacy: client-level noise, if any.
-        seed: of the experiment's randomness.
-    """
-    return Federation(
-        clients,
-        seed=seed,
-        participation=AllClients() if participants is None else FixedNumber(participants),
-        aggregation=SecureAggregation() if secure else None,
-        privacy=privacy,
-    )
-
-
-def last_state(
-    fed: Federation,
-    states: Callable[[Any], States],
-    measure: Callable[[Any], Mapping[str, float]],
-    *,
-    checkpoint: Path | None,
-    metrics: Path | None,
-    progress: Callable[[str], None] | None,
-) -> Any:
-    """Runs a trainer to its end, from the checkpoint where there is one, and measures the end.
-
-    Args:
-        fed: the clients.
-        states: the trainer's, of at least one round, given the state to go on from or None.
-        measure: figures of a state.
-        checkpoint: replaced after every round.
-        metrics: a file of JSON lines, one a round.
-        progress: receives one line a round.
-    """
-    state = None if checkpoint is None else fed.resume(checkpoint)
-    driven = fed.rounds(
-        states(state), checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
-    )
-    for each in driven:
-        state = each
-    # A run that was already at its end has measured nothing.
-    measure(state)
-    return state
-
-
-def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:
-    """Bytes that each client sent and received so far, by name."""
-    totals = {name: fed.meter.total(name) for name in fed.names}
-    return {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
 
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federated_training import Trained, federation_of, last_state, traffic_of
+from secure_fl.federated_training import Trained
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.networks.artifact import TrainedNetwork
 from secure_fl.networks.local import LocalTraining
@@ -35,6 +35,7 @@ from secure_fl.networks.trainers.fedrco import (
 )
 from secure_fl.private_training import open_ledger
 from secure_fl.trainers.server import Adam, Momentum, ServerOptimizer
+from secure_fl.training_loop import federation_of, last_state, traffic_of
 
 
 def train_network(

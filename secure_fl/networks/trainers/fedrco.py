@@ -130,8 +130,9 @@ def personal_accuracy(client: Client, model: Model, parameters: Array, X: Array,
     weights = (share / np.maximum(np.bincount(y, minlength=model.classes), 1))[y]
     load(network, parameters)
     shared = own = predictions(network, X) == y
-    if "rco.model" in client.state:
-        load(network, client.state["rco.model"])
+    kept = personal_model(client)
+    if kept is not None:
+        load(network, kept)
         own = predictions(network, X) == y
     total = max(float(weights.sum()), 1e-12)
     return {
@@ -183,7 +184,7 @@ def interpolated(own: Array, shared: Array, own_accuracy: float, shared_accuracy
 def _starting_point(
     client: Client, network: Network, parameters: Array, options: SecondOrder
 ) -> Array:
-    own = client.state.get("rco.model")
+    own = personal_model(client)
     if not options.personal or own is None:
         return parameters
     rows = client.rng.permutation(len(client))[: options.judged]
