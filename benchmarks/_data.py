@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.samples import digits_split
+from secure_fl.data.samples import digits_split
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MINILM_SCALE = 10.0

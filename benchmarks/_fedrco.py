@@ -183,7 +183,7 @@ def measured(task: Task) -> Curve:
     """One run; its seconds are those of the processor, but of the clock on a graphics card."""
     import torch
 
-    from secure_fl.networks import accuracy, events, personal_accuracy, seconds
+    from secure_fl.trainers.networks import accuracy, events, personal_accuracy, seconds
 
     torch.set_num_threads(1)
     clock = time.process_time if task.device == "cpu" else time.perf_counter
@@ -232,14 +232,14 @@ def _own(found: list[Any]) -> tuple[float, float, float]:
 
 
 def _model() -> Any:
-    from secure_fl.networks import ConvNet
+    from secure_fl.trainers.networks import ConvNet
 
     return ConvNet(10, (1, 28, 28))
 
 
 def _trainer(task: Task, model: Any) -> Trainer:
-    from secure_fl.kfac import Curvature
-    from secure_fl.networks import (
+    from secure_fl.trainers.networks.kfac import Curvature
+    from secure_fl.trainers.networks import (
         LocalTraining,
         NetworkState,
         SecondOrder,
@@ -248,7 +248,7 @@ def _trainer(task: Task, model: Any) -> Trainer:
         fedpm,
         fedrco,
     )
-    from secure_fl.trainers.server import Adam, Momentum
+    from secure_fl.trainers.linear.server import Adam, Momentum
 
     common: dict[str, Any] = {
         "start": NetworkState(model.initial(np.random.default_rng(task.seed))),

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks._harness import Table
 from fhe.envelope import write_atomic
-from secure_fl._files import read_json_object
+from secure_fl.files import read_json_object
 from secure_fl.errors import InputError
 
 FORMAT_VERSION = 1

@@ -171,7 +171,7 @@ class _Setting:
 def _setting(name: str, seed: int, epochs: int) -> _Setting:
     import torch
 
-    from secure_fl.networks import FourierModel, LocalTraining, NetworkState
+    from secure_fl.trainers.networks import FourierModel, LocalTraining, NetworkState
 
     torch.set_num_threads(1)
     data, rng = _split(name), np.random.default_rng(seed)
@@ -193,14 +193,14 @@ def _last(fed: Federation, states: Iterator[Any]) -> Any:
 
 
 def _weights(chosen: dict[str, float]) -> Any:
-    from secure_fl.networks import Regularization
+    from secure_fl.trainers.networks import Regularization
 
     return Regularization(**{name: value * SCALE[name] for name, value in chosen.items()})
 
 
 def _chosen(name: str, epochs: int) -> Chosen:
     """Cross-validation on the training records of seed 0's partition."""
-    from secure_fl.networks import coordinate_search, cross_validated, fedavg, fedavgr, folds
+    from secure_fl.trainers.networks import coordinate_search, cross_validated, fedavg, fedavgr, folds
 
     setting, rng = _setting(name, 0, epochs), np.random.default_rng(0)
     few = [rng.permutation(len(c))[:FOLD_RECORDS] for c in setting.clients]
@@ -247,7 +247,7 @@ def _chosen(name: str, epochs: int) -> Chosen:
 
 def _trial(name: str, seed: int, rounds: int, epochs: int, chosen: Chosen) -> dict[str, float]:
     """Test accuracy in percent of every method on one partition and one draw of features."""
-    from secure_fl.networks import accuracy, clustered_accuracy, fedavg, fedavgr, fl_hc
+    from secure_fl.trainers.networks import accuracy, clustered_accuracy, fedavg, fedavgr, fl_hc
 
     setting = _setting(name, seed, epochs)
     data, model, start = _split(name), setting.model, setting.start

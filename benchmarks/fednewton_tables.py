@@ -24,7 +24,7 @@ from benchmarks._harness import Run, Split, benchmark, spread
 from secure_fl.data import dirichlet
 from secure_fl.federation import Federation, SecureAggregation
 from secure_fl.objectives import RandomFourierFeatures, SquaredLoss
-from secure_fl.trainers import (
+from secure_fl.trainers.linear import (
     AveragingState,
     LocalTraining,
     NewtonState,

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks._harness import Run, Table, benchmark
 from benchmarks._logistic import clients_of, iid, synthetic
 from secure_fl.federation import Client, Federation
-from secure_fl.fednl import (
+from secure_fl.trainers.fednl import (
     LogisticRidge,
     PowerSGD,
     RankR,

@@ -8,7 +8,7 @@ initial Hessian included.
 from benchmarks._harness import Run, benchmark
 from benchmarks._logistic import SETTINGS, clients_of
 from secure_fl.federation import Client, Federation
-from secure_fl.fednl import LogisticRidge, RankR, fednl, mean_value, optimum
+from secure_fl.trainers.fednl import LogisticRidge, RankR, fednl, mean_value, optimum
 
 GOAL, AWAY, MOST = 1e-12, 0.01, 300
 

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks._harness import Run, Table, benchmark, peak_memory
 from benchmarks._logistic import SETTINGS, clients_of
 from secure_fl.federation import Client, Federation
-from secure_fl.fednl import (
+from secure_fl.trainers.fednl import (
     Compressor,
     Identity,
     LogisticRidge,

@@ -57,7 +57,7 @@ Setting: TypeAlias = tuple[str, int, str]
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 def main(run: Run, rounds: int, minutes: float, seeds: int, workers: int, device: str) -> None:
     """Trains every method for the same rounds on the same partitions."""
-    from secure_fl.networks import choose_device
+    from secure_fl.trainers.networks import choose_device
 
     run.seeds(*range(seeds))
     device = choose_device(device)

@@ -19,7 +19,7 @@ from benchmarks._harness import Run, Split, benchmark, spread
 from secure_fl.data import dirichlet
 from secure_fl.federation import Client, Federation
 from secure_fl.objectives import SoftmaxLoss, with_constant
-from secure_fl.trainers import (
+from secure_fl.trainers.linear import (
     LBFGS,
     AveragingState,
     ConjugateGradient,

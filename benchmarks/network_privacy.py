@@ -91,7 +91,7 @@ def _images() -> Split:
 def _trial(method: str, epsilon: float | None, seed: int, rounds: int) -> Trial:
     import torch
 
-    from secure_fl.networks import (
+    from secure_fl.trainers.networks import (
         DPSGD,
         FourierModel,
         LocalTraining,

@@ -25,8 +25,8 @@ from fhe.code import CodeRange, encode_measures
 from secure_fl.data import dirichlet
 from secure_fl.federation import Federation, SecureAggregation
 from secure_fl.objectives import SquaredLoss
-from secure_fl.record_private_heads import released_range
-from secure_fl.trainers import (
+from secure_fl.heads.record_private import released_range
+from secure_fl.trainers.linear import (
     discriminant_machines,
     kahm_record_private,
     krr,

@@ -54,7 +54,7 @@ def digits(output: Output, out: Path, seed: int) -> None:
     import numpy as np
 
     from secure_fl.data import write_clients
-    from secure_fl.samples import digits_split
+    from secure_fl.data.samples import digits_split
 
     train, test = digits_split(np.random.default_rng(seed))
     write_clients(out, (train, test))
@@ -96,7 +96,7 @@ def partition(
 ) -> None:
     """Divide the records of one SOURCE file over clients, as files in the folder OUT."""
     from secure_fl.data import assemble, read_client, write_clients
-    from secure_fl.splitting import Division, divide
+    from secure_fl.data.splitting import Division, divide
 
     options = make_read_options(**reading, group=group_column)
     (whole,) = assemble([read_client(source, options)])
@@ -157,8 +157,8 @@ def embed(
     **reading: Any,
 ) -> None:
     """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
-    from secure_fl.embedding import embed_clients
-    from secure_fl.encoders import SentenceEncoder
+    from secure_fl.encoders.embedding import embed_clients
+    from secure_fl.encoders.sentence import SentenceEncoder
 
     model = SentenceEncoder(encoder)
     from secure_fl.data import write_clients

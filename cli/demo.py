@@ -20,7 +20,7 @@ def demo(output: Output, seed: int, queries: int | None, keep: Path | None, netw
             raise click.UsageError("--keep goes without --network")
         _network(output, seed, queries or 10)
         return
-    from secure_fl.demonstration import demonstrate
+    from secure_fl.demo.local import demonstrate
 
     output.note(
         "scikit-learn's handwritten digits, 5 clients, Dirichlet 0.5: each client trains a head on"
@@ -51,7 +51,7 @@ def _network(output: Output, seed: int, queries: int) -> None:
     from secure_fl.service.extra import check_extra
 
     check_extra()
-    from secure_fl.service.demonstration import demonstrate_network
+    from secure_fl.demo.network import demonstrate_network
 
     output.note(
         "scikit-learn's handwritten digits, three contributors with their own, an evaluator and a"

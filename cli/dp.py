@@ -119,8 +119,8 @@ def release(
 
     from dp import InputError, Ledger
     from dp import release as release_matrix
-    from secure_fl._files import new_folder
-    from secure_fl.queries import read_matrix
+    from secure_fl.files import new_folder
+    from secure_fl.heads.queries import read_matrix
 
     if smoothing == "oracle" and not no_guarantee:
         raise InputError(

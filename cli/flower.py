@@ -64,7 +64,7 @@ def app(
     settings: dict[str, Any],
 ) -> None:
     """Write FOLDER, which `flwr run` takes: what to train, on whom. It holds no secret."""
-    from secure_fl.runtime.flower import write_app
+    from secure_fl.flower.app import write_app
 
     config = {
         "clients": clients,
@@ -88,7 +88,7 @@ def app(
 @output_options
 def identity(output: Output, key: Path) -> None:
     """Make a client's signature key KEY and print its public half for everybody's directory."""
-    from secure_fl.runtime.identities import write_identity
+    from secure_fl.crypto.identities import write_identity
 
     public = write_identity(key)
     output.result({"key": str(key), "public": public}, public)
@@ -106,7 +106,7 @@ def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> N
     import subprocess
     import sys
 
-    from secure_fl._files import refuse_existing
+    from secure_fl.files import refuse_existing
     from secure_fl.errors import InputError
 
     refuse_existing(out)

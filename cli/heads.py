@@ -11,10 +11,10 @@ from cli.output import Output, human_bytes
 if TYPE_CHECKING:
     from dp import Statement
     from secure_fl.data import Dataset, ReadOptions
-    from secure_fl.federation_bounds import ClassBounds
-    from secure_fl.manifest import Manifest
-    from secure_fl.private_training import PrivacyPlan
-    from secure_fl.training import Progress
+    from secure_fl.heads.bounds import ClassBounds
+    from secure_fl.heads.manifest import Manifest
+    from secure_fl.heads.released import PrivacyPlan
+    from secure_fl.heads.fitting import Progress
 
 BOUND_DELTA = 0.05
 """The bounds that are printed hold with probability 1 minus this."""
@@ -37,9 +37,9 @@ def train_heads(
     `facts` are those of a manifest that is made here; with `federation` only its unit counts.
     """
     from secure_fl import training
-    from secure_fl._files import refuse_existing
-    from secure_fl.private_training import train_private_heads
-    from secure_fl.run import create_run
+    from secure_fl.files import refuse_existing
+    from secure_fl.heads.released import train_private_heads
+    from secure_fl.heads.run_folder import create_run
 
     refuse_existing(out)
     statements: list[tuple[str, Statement]] = []
@@ -82,10 +82,10 @@ def train_released_heads(
 
     `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release.
     """
-    from secure_fl._files import refuse_existing
-    from secure_fl.record_private_heads import train_record_private_heads
-    from secure_fl.run import create_run
-    from secure_fl.training_privacy import record_promise
+    from secure_fl.files import refuse_existing
+    from secure_fl.heads.record_private import train_record_private_heads
+    from secure_fl.heads.run_folder import create_run
+    from secure_fl.privacy.promises import record_promise
 
     refuse_existing(out)
     with output.progress() as progress:
@@ -108,8 +108,8 @@ def _make_federation(
     progress: "Progress",
 ) -> "tuple[tuple[Dataset, ...], Manifest]":
     from secure_fl.data import ClassList, read_clients
-    from secure_fl.encoders import SentenceEncoder
-    from secure_fl.manifest import make_manifest
+    from secure_fl.encoders.sentence import SentenceEncoder
+    from secure_fl.heads.manifest import make_manifest
 
     clients = read_clients(
         source,
@@ -133,8 +133,8 @@ def _join_federation(
     source: Path, reading: "ReadOptions", federation: Path, unit: str, progress: "Progress"
 ) -> "tuple[tuple[Dataset, ...], Manifest]":
     from secure_fl.errors import InputError
-    from secure_fl.manifest import load_manifest
-    from secure_fl.training import read_party
+    from secure_fl.heads.manifest import load_manifest
+    from secure_fl.heads.fitting import read_party
 
     manifest = load_manifest(federation)
     if manifest.unit != unit:
@@ -160,7 +160,7 @@ def _show(
 ) -> None:
     import attrs
 
-    from secure_fl.federation_bounds import class_bounds
+    from secure_fl.heads.bounds import class_bounds
 
     bounds = class_bounds(counts, BOUND_DELTA)
     data = {

@@ -70,9 +70,9 @@ def new(
 ) -> None:
     """Make the querier's keys for the federation in the folder RUN."""
     import fhe
-    from secure_fl._files import new_folder
-    from secure_fl.inference import rule_parameters
-    from secure_fl.manifest import load_manifest
+    from secure_fl.files import new_folder
+    from secure_fl.heads.codes import rule_parameters
+    from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
     parameters = rule_parameters(manifest, failure_exponent=int(failure), block=block)

@@ -30,7 +30,7 @@ COMMANDS = {
 
 _ERROR_MODULES = (
     *("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors"),
-    "secure_fl.service.errors",
+    "secure_fl.errors",
 )
 _VERSIONS = ("concrete-python", "opacus", "torch", "numpy", "scipy")
 

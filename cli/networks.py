@@ -10,9 +10,9 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset
-    from secure_fl.federated_training import Trained
+    from secure_fl.training.linear import Trained
     from secure_fl.federation import ClientPrivacy
-    from secure_fl.networks.recipe import NetworkRecipe
+    from secure_fl.trainers.networks.recipe import NetworkRecipe
 
 # Repeated here because importing the networks takes seconds; a test compares.
 NETWORK_METHODS = (
@@ -105,7 +105,7 @@ def network_recipe(
     method: Any, network: Any, hidden: str, settings: dict[str, Any]
 ) -> "NetworkRecipe":
     """The recipe of a network run; options of linear models are refused."""
-    from secure_fl.networks.recipe import NetworkRecipe
+    from secure_fl.trainers.networks.recipe import NetworkRecipe
 
     if method not in NETWORK_METHODS:
         raise click.UsageError(
@@ -159,7 +159,7 @@ def train_network(
 ) -> "Trained":
     """Runs the recipe, with what every record is promised, if anything."""
     from secure_fl.errors import InputError
-    from secure_fl.networks import DPSGD, training
+    from secure_fl.trainers.networks import DPSGD, training
 
     promise = None
     if record is not None:

@@ -57,9 +57,9 @@ def encrypt(
     """Measure QUERIES with the clients' heads and encrypt one integer per query and client."""
     import fhe
     from secure_fl.errors import InputError
-    from secure_fl.inference import head_codes
-    from secure_fl.queries import parse_rows, read_queries
-    from secure_fl.run import load_run
+    from secure_fl.heads.codes import head_codes
+    from secure_fl.heads.queries import parse_rows, read_queries
+    from secure_fl.heads.run_folder import load_run
 
     manifest, heads = load_run(run, clients)
     options = make_read_options(**reading)
@@ -192,9 +192,9 @@ def _infer_in_the_clear(
 
     import fhe
     from kahm import classify
-    from secure_fl.inference import head_codes, rule_parameters
-    from secure_fl.queries import parse_rows, read_queries
-    from secure_fl.run import all_measures, load_run
+    from secure_fl.heads.codes import head_codes, rule_parameters
+    from secure_fl.heads.queries import parse_rows, read_queries
+    from secure_fl.heads.run_folder import all_measures, load_run
 
     manifest, heads = load_run(run)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
@@ -229,7 +229,7 @@ def decrypt(
     import fhe
     from fhe.audit import load_audit
     from secure_fl.errors import InputError
-    from secure_fl.manifest import load_manifest
+    from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
     message = fhe.Answer.load(answer)
@@ -303,8 +303,8 @@ def query(
 
     check_extra()
     import fhe
-    from secure_fl.manifest import load_manifest
-    from secure_fl.queries import parse_rows, read_queries
+    from secure_fl.heads.manifest import load_manifest
+    from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.channel import Channel
     from secure_fl.service.members import read_member
     from secure_fl.service.querier import Querier, Terms

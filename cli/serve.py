@@ -38,7 +38,7 @@ def identity(output: Output, key: Path) -> None:
 @output_options
 def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
     """Write all parties' public keys into the federation.json of RUN; heads stay valid."""
-    from secure_fl.manifest import load_manifest, save_manifest
+    from secure_fl.heads.manifest import load_manifest, save_manifest
     from secure_fl.service.members import enrol as enrolled
 
     keys: dict[str, str] = {}
@@ -152,7 +152,7 @@ def contributor(
     from secure_fl.service.extra import check_extra
 
     check_extra()
-    from secure_fl.manifest import load_manifest
+    from secure_fl.heads.manifest import load_manifest
     from secure_fl.service.channel import Channel
     from secure_fl.service.contributor import Terms
     from secure_fl.service.contributor_app import (

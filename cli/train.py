@@ -141,7 +141,7 @@ def train(
     plan = None
     if record is None and epsilon is not None and delta is not None and unit is not None:
         from dp import Budget
-        from secure_fl.private_training import PrivacyPlan
+        from secure_fl.heads.released import PrivacyPlan
 
         adjacency = make_adjacency(unit, distance, norm)
         plan = PrivacyPlan(

@@ -21,10 +21,10 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
-    from secure_fl.federated_training import RecordPrivacy, Trained
+    from secure_fl.training.linear import RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
-    from secure_fl.networks.recipe import NetworkRecipe
-    from secure_fl.recipe import Recipe
+    from secure_fl.trainers.networks.recipe import NetworkRecipe
+    from secure_fl.training.recipe import Recipe
 
 # Repeated here because importing the trainers takes a second; a test compares.
 METHODS = (
@@ -198,11 +198,11 @@ def train_rounds(
     import shutil
 
     from fhe.envelope import PRIVATE
-    from secure_fl._files import new_folder, refuse_existing
+    from secure_fl.files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.trained_model import FILE, PERSONAL
-    from secure_fl.training_privacy import client_privacy
+    from secure_fl.training.model_files import FILE, PERSONAL
+    from secure_fl.privacy.promises import client_privacy
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
@@ -255,7 +255,7 @@ def train_rounds(
 
 
 def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
-    from secure_fl.recipe import Recipe
+    from secure_fl.training.recipe import Recipe
 
     if method in NOTHING_ELSE:
         raise click.UsageError(
@@ -274,8 +274,8 @@ def _train_linear(
     books: Path,
     options: dict[str, Any],
 ) -> "Trained":
-    from secure_fl.federated_training import train_linear_model
-    from secure_fl.training_privacy import record_privacy
+    from secure_fl.training.linear import train_linear_model
+    from secure_fl.privacy.promises import record_privacy
 
     privacy: ClientPrivacy | RecordPrivacy | None = noise
     if record is not None:
@@ -299,7 +299,7 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
 
 
 def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int) -> None:
-    from secure_fl.trained_model import PERSONAL
+    from secure_fl.training.model_files import PERSONAL
 
     up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
     data = {
@@ -336,8 +336,8 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
 @output_options
 def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
     """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder."""
-    from secure_fl.queries import parse_rows, read_queries
-    from secure_fl.trained_model import load_model
+    from secure_fl.heads.queries import parse_rows, read_queries
+    from secure_fl.training.model_files import load_model
 
     trained = load_model(model)
     reader = make_read_options(**reading)

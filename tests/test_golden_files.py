@@ -10,8 +10,8 @@ from fhe.audit import load_audit
 from fhe.envelope import read_header
 from fhe.errors import VersionError
 from kahm import KAHM
-from secure_fl.head import head_path, load_head
-from secure_fl.manifest import load_manifest
+from secure_fl.heads.head import head_path, load_head
+from secure_fl.heads.manifest import load_manifest
 
 V1 = Path(__file__).parent / "golden" / "v1"
 V2 = Path(__file__).parent / "golden" / "v2"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dp import Ledger
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 from secure_fl.federation.trees import Array
 
 

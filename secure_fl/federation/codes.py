@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 Array = NDArray[Any]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fhe.envelope import write_atomic
 from secure_fl.federation import checkpoint as checkpoints
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 if TYPE_CHECKING:
     from secure_fl.federation.handle import Federation

@@ -21,7 +21,7 @@ from dp import Gaussian
 from dp.exact import RandomSource
 from dp.samplers import DiscreteGaussian
 from dp.skellam import Skellam, skellam_multiplier
-from secure_fl.federation.errors import PrivacyError
+from secure_fl.errors import PrivacyError
 
 NoiseName = Literal["gaussian", "skellam"]
 

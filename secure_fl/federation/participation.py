@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 
 class Participation(Protocol):

@@ -8,7 +8,7 @@ import numpy as np
 
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import LowRankRows, Rows, SparseRows, Stack
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from dp import Event
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)

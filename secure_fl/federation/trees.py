@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.federation.codes import PackedCodes
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 Array: TypeAlias = NDArray[Any]
 Tree: TypeAlias = Any

@@ -7,8 +7,8 @@ from pathlib import Path
 import fhe
 from fhe.inspection import PUBLIC_KEY, SECURITY, describe_keys
 from secure_fl.errors import InputError
-from secure_fl.inference import rule_parameters
-from secure_fl.manifest import FILE_NAME, Manifest
+from secure_fl.heads.codes import rule_parameters
+from secure_fl.heads.manifest import FILE_NAME, Manifest
 
 KEY_FILES = {
     "public.key": "the contributors and the evaluator",

@@ -14,9 +14,9 @@ from fhe import CodeRange, encode_measures
 from kahm import classify
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
-from secure_fl.manifest import Manifest
-from secure_fl.queries import read_queries
-from secure_fl.run import all_measures, load_run
+from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.queries import read_queries
+from secure_fl.heads.run_folder import all_measures, load_run
 
 BITS = (4, 5, 6, 8, 10, 12, 14, 16)
 BINS = 40

@@ -11,10 +11,10 @@ import attrs
 
 import dp
 from dp.statement import RecordLevel
-from secure_fl._files import read_json_object
+from secure_fl.files import read_json_object
 from secure_fl.errors import InputError
-from secure_fl.manifest import Manifest
-from secure_fl.private_training import STATEMENT_FILES
+from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.released import STATEMENT_FILES
 
 MAX_BYTES = 2**20
 """A statement is small; anything larger is not one."""

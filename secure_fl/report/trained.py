@@ -13,17 +13,17 @@ import dp
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
-from secure_fl.linear_model import LinearModel
-from secure_fl.queries import read_queries
+from secure_fl.training.linear_model import LinearModel
+from secure_fl.heads.queries import read_queries
 from secure_fl.report import html
 from secure_fl.report.monitor import monitor_chapter
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
 from secure_fl.report.rounds import Round, read_rounds
-from secure_fl.trained_model import FILE, load_model
+from secure_fl.training.model_files import FILE, load_model
 
 if TYPE_CHECKING:
-    from secure_fl.networks.artifact import TrainedNetwork
+    from secure_fl.training.network_model import TrainedNetwork
 
 METRICS = "metrics.jsonl"
 COLUMNS = ("party", "records", "one client's update", "sum of updates", "model")

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 
 import fhe
 from secure_fl.errors import InputError
-from secure_fl.head import load_head
-from secure_fl.manifest import load_manifest
+from secure_fl.heads.head import load_head
+from secure_fl.heads.manifest import load_manifest
 from secure_fl.service.channel import Channel
 from secure_fl.service.contributor import Contributor, Terms, answer_batches
 from secure_fl.service.members import read_member

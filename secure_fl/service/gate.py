@@ -18,7 +18,7 @@ from fastapi import Request as HttpRequest
 from fastapi import Response as HttpResponse
 from starlette.requests import ClientDisconnect
 
-from secure_fl.service.errors import ServiceError
+from secure_fl.errors import ServiceError
 from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics

@@ -1,6 +1,6 @@
 """Members of a federation on a network: two public keys each, both of one secret file.
 
-The file holds 32 bytes of the operating system's randomness (`secure_fl.runtime.identities`). They
+The file holds 32 bytes of the operating system's randomness (`secure_fl.crypto.identities`). They
 are the Ed25519 key that signs; the X25519 key that queries are sealed to follows from them by HKDF
 under a label of its own, so that a party has one file to keep.
 """
@@ -13,9 +13,9 @@ from attrs import field, frozen
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from secure_fl.errors import InputError
-from secure_fl.federation.secagg.keys import KEY, Directory, Identity, derive
-from secure_fl.manifest import ROLES, Manifest, make_manifest
-from secure_fl.runtime.identities import read_identity, write_identity
+from secure_fl.crypto.keys import KEY, Directory, Identity, derive
+from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
+from secure_fl.crypto.identities import read_identity, write_identity
 
 
 @frozen

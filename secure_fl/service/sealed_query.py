@@ -22,9 +22,9 @@ from safetensors.numpy import save as save_tensors
 from fhe.audit import Audit
 from fhe.envelope import pack, unpack
 from secure_fl.errors import FormatError, InputError
-from secure_fl.federation.secagg.errors import ProtocolError
-from secure_fl.federation.secagg.keys import digest, verify
-from secure_fl.manifest import Manifest
+from secure_fl.errors import ProtocolError
+from secure_fl.crypto.keys import digest, verify
+from secure_fl.heads.manifest import Manifest
 from secure_fl.service.members import Member, sealing_key, signature_keys
 
 BATCH = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")

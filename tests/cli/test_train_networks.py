@@ -12,7 +12,7 @@ from cli.networks import ARCHITECTURES, NETWORK_METHODS, SECOND_ORDER
 from dp import Ledger
 from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
-from secure_fl.trained_model import NETWORK, load_model
+from secure_fl.training.model_files import NETWORK, load_model
 from tests.cli.test_commands import securefl
 from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
 
@@ -23,7 +23,7 @@ LOCAL = ("--rounds", 4, "--local-batch", 80, "--learning-rate", 2, "--local-mome
 def test_the_command_knows_the_librarys_networks():
     from typing import get_args
 
-    from secure_fl.networks import recipe
+    from secure_fl.trainers.networks import recipe
 
     assert get_args(recipe.Method) == NETWORK_METHODS
     assert get_args(recipe.Architecture) == ARCHITECTURES
@@ -40,8 +40,8 @@ def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
 
 
 def test_a_recipe_gives_the_network_that_fits_the_records():
-    from secure_fl.networks import ConvNet, FourierModel
-    from secure_fl.networks.recipe import NetworkRecipe, specification
+    from secure_fl.trainers.networks import ConvNet, FourierModel
+    from secure_fl.trainers.networks.recipe import NetworkRecipe, specification
 
     recipe = NetworkRecipe("fedavg", "cnn")
     assert specification(recipe, 10, 784) == ConvNet(10, (1, 28, 28))

@@ -9,13 +9,13 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from secure_fl.federation.errors import QuorumError
+from secure_fl.errors import QuorumError
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg import shares
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.federation.secagg.errors import ProtocolError
+from secure_fl.errors import ProtocolError
 from secure_fl.federation.secagg.graph import Graph
-from secure_fl.federation.secagg.keys import (
+from secure_fl.crypto.keys import (
     KEY,
     OVERHEAD,
     SIGNATURE,

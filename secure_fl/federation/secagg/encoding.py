@@ -12,7 +12,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from secure_fl.federation.errors import FederationError
+from secure_fl.errors import FederationError
 
 Words = NDArray[Any]
 """Unsigned integers modulo 2^32 or 2^64: uint32 or uint64."""

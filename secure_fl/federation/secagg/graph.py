@@ -6,7 +6,7 @@ Bell, Bonawitz, Gascon, Lepoint, Raykova (2020), "Secure single-server aggregati
 
 from collections.abc import Sequence
 
-from secure_fl.federation.secagg.keys import digest
+from secure_fl.crypto.keys import digest
 
 
 class Graph:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from attrs import frozen
 
-from secure_fl.federation.errors import QuorumError
+from secure_fl.errors import QuorumError
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Stage
 from secure_fl.federation.secagg.client import ProtocolClient

@@ -7,8 +7,8 @@ import numpy as np
 
 from fhe.errors import FormatError, VersionError
 from secure_fl.federation import wire
-from secure_fl.federation.errors import FederationError
-from secure_fl.federation.secagg.errors import ProtocolError
+from secure_fl.errors import FederationError
+from secure_fl.errors import ProtocolError
 
 ADVERTISE = "secure sum: advertisement"
 ADVERTISED = "secure sum: advertisements"

@@ -23,7 +23,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from secure_fl.federation.secagg.errors import ProtocolError
+from secure_fl.errors import ProtocolError
 
 SECRET = 16
 """Bytes of a secret and of a share."""

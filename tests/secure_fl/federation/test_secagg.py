@@ -323,7 +323,7 @@ def test_the_servers_transcript_holds_no_clients_update():
 
 
 def test_identities_sign_and_nobody_else_does():
-    from secure_fl.federation.secagg.keys import verify
+    from secure_fl.crypto.keys import verify
 
     one, two = Identity(), Identity()
     directory = {"one": one.public, "two": two.public}

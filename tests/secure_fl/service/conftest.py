@@ -8,9 +8,9 @@ import pytest
 
 import fhe
 from kahm import classify
-from secure_fl.inference import head_codes
-from secure_fl.manifest import Manifest, make_manifest
-from secure_fl.training import train_heads
+from secure_fl.heads.codes import head_codes
+from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.heads.fitting import train_heads
 
 CLIENTS = ("north", "south", "west")
 CENTRES = np.array([[0, 0], [3, 0], [0, 3]])
@@ -44,7 +44,7 @@ class Made:
 
 def make(folder, seed):
     """A federation whose clients know overlapping blobs, so that their answers differ."""
-    from secure_fl.service.local import set_up
+    from secure_fl.demo.service_parties import set_up
 
     rng = np.random.default_rng(seed)
     facts = make_manifest(classes=("x", "y", "z"), clients=CLIENTS, n_features=2, bits=6)

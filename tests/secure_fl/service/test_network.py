@@ -24,10 +24,10 @@ pytest.importorskip("prometheus_client", reason="needs the extra `service` (secu
 
 from cli.main import securefl
 from secure_fl.errors import MissingExtraError
-from secure_fl.manifest import load_manifest, save_manifest
+from secure_fl.heads.manifest import load_manifest, save_manifest
 from secure_fl.service.channel import Channel
-from secure_fl.service.errors import ServiceError
-from secure_fl.service.local import Deployment, copy_parties
+from secure_fl.errors import ServiceError
+from secure_fl.demo.service_parties import Deployment, copy_parties
 from secure_fl.service.store import Store
 from tests.secure_fl.service.parties import Players
 from tests.secure_fl.service.test_service import wait_until
@@ -180,7 +180,7 @@ def test_a_contributor_delivers_after_a_restart_what_it_made_before(made, player
 
 @pytest.mark.slow
 def test_the_demonstration_finds_every_answer_equal():
-    from secure_fl.service.demonstration import demonstrate_network
+    from secure_fl.demo.network import demonstrate_network
 
     found = demonstrate_network(seed=0, queries=4)
     assert found.agreeing == found.quorum_agreeing == found.queries == 4

@@ -12,7 +12,7 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from secure_fl.service.local import copy_parties, deployment
+from secure_fl.demo.service_parties import copy_parties, deployment
 from secure_fl.service.signing import SCHEME, new_request, signed
 from tests.secure_fl.service.parties import Players
 

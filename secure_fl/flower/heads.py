@@ -1,0 +1,284 @@
+"""Heads trained where the records are (kahm.txt, 3.7): one pass over a network, nothing to sum.
+
+The server learns who is there and what the manifest states, and tells the manifest to all. Every
+node trains its own head, books its release where there is noise, and keeps both; the fingerprint
+of the federation is all that it answers.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+from attrs import frozen
+
+import dp
+from secure_fl.files import new_folder
+from secure_fl.data import Dataset
+from secure_fl.errors import InputError
+from secure_fl.federation import Client
+from secure_fl.federation.checkpoint import records_digest
+from secure_fl.errors import FederationError, PrivacyError, QuorumError
+from secure_fl.heads.head import Head, head_path, load_head, save_head
+from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
+from secure_fl.heads.released import (
+    STATEMENT_FILES,
+    PrivacyPlan,
+    save_statements,
+    train_private_head,
+)
+from secure_fl.flower.transport import Line
+from secure_fl.heads.fitting import train_heads
+
+ORIGIN = "origin.json"
+"""What a kept head was made of, as a digest."""
+
+
+@frozen
+class HeadRecipe:
+    """How all clients train their heads; public.
+
+    Attributes:
+        batch_size, batching, measure, bits, low, high, rule, encoder: as `Manifest`'s.
+        seed: of the batches when they are clusters.
+        privacy: what every client promises; None for heads of the records themselves.
+        method: kahm-record-private makes one public head of masked sums of all clients, see
+            `secure_fl.heads.record_private`; `privacy` is then None.
+    """
+
+    batch_size: int = 100
+    batching: str = "order"
+    measure: str = "folding"
+    bits: int = 8
+    low: float = 0.0
+    high: float = 1.0
+    rule: str = "tournament"
+    encoder: str = "none"
+    seed: int = 0
+    privacy: PrivacyPlan | None = None
+    method: Literal["kahm", "kahm-record-private"] = "kahm"
+
+    def manifest(self, **facts: Any) -> Manifest:
+        """The federation of these heads.
+
+        Args:
+            facts: the other fields of `Manifest`.
+
+        Raises:
+            InputError: a field is out of range.
+        """
+        unit = "none" if self.privacy is None else self.privacy.adjacency.kind
+        unit = "record" if self.method == "kahm-record-private" else unit
+        kept = {field.name for field in attrs.fields(Manifest)} & set(attrs.asdict(self))
+        return make_manifest(unit=unit, **{name: getattr(self, name) for name in kept}, **facts)
+
+    def origin(self, manifest: Manifest, data: Dataset) -> str:
+        """Digest of all that a client's head depends on."""
+        facts = [
+            records_digest([Client(data.name, data.X, data.y)]),
+            [manifest.classes, manifest.scale, self.batch_size, self.batching, self.seed],
+            repr(self.privacy),
+        ]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+class HeadKeeper:
+    """The node's side: trains its client's head and keeps it.
+
+    Args:
+        name: of the client.
+        clients: of the plan.
+        classes: of the plan.
+        scale: of the plan.
+        recipe: of the plan.
+        load: reads the records; unscaled.
+        folder: receives a run folder for each federation, named by its fingerprint.
+        ledger: of the data set; needed where heads are private.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clients: Sequence[str],
+        classes: tuple[str, ...],
+        scale: float,
+        recipe: HeadRecipe,
+        load: Callable[[], Dataset],
+        folder: Path,
+        ledger: dp.Ledger | None,
+    ) -> None:
+        self._name = name
+        self._clients = clients
+        self._classes = classes
+        self._scale = scale
+        self._recipe = recipe
+        self._load = load
+        self._folder = folder
+        self._ledger = ledger
+
+    def facts(self) -> dict[str, Any]:
+        """What the manifest needs to know of the records: how many features, and their names."""
+        data = self._load()
+        names = None if data.features is None else list(data.features)
+        return {"features": data.n_features, "names": names}
+
+    def train(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """Trains the head of a federation, unless it is kept already, and answers its fingerprint.
+
+        A head of the same records and settings is never released twice: another federation of some
+        of the same clients gets the head that is here.
+
+        Raises:
+            FederationError: another federation than the plan's.
+            PrivacyError: no ledger to book a private head in, or a ledger and no privacy.
+            InputError: a head of other records or settings is kept for this federation.
+            dp.BudgetError: the ledger's budget does not allow the release.
+        """
+        data = self._load()
+        manifest = self._agreed(described, data)
+        origin = self._recipe.origin(manifest, data)
+        run = self._folder / manifest.fingerprint[:16]
+        if not run.exists():
+            self._keep(run, manifest, data, origin)
+        elif _origin(run) != origin:
+            raise InputError(
+                f"{run}: keeps a head of other records or settings; move it away to train anew"
+            )
+        return {"federation": manifest.fingerprint}
+
+    def _agreed(self, described: Mapping[str, Any], data: Dataset) -> Manifest:
+        """The manifest that plan and records give for the server's choice of clients."""
+        clients = tuple(described["clients"])
+        expected = self._recipe.manifest(
+            classes=self._classes,
+            clients=clients,
+            n_features=data.n_features,
+            features=data.features,
+            scale=self._scale,
+            encoder_fingerprint=described["encoder_fingerprint"],
+        )
+        ordered = tuple(name for name in self._clients if name in clients)
+        if clients != ordered or self._name not in clients:
+            raise FederationError(f"server: a federation of {clients}, the plan has other clients")
+        if make_manifest(**described) != expected:
+            raise FederationError("server: a federation of other facts than the plan and records")
+        return expected
+
+    def _keep(self, run: Path, manifest: Manifest, data: Dataset, origin: str) -> None:
+        runs = sorted(path.parent for path in self._folder.glob(f"*/{ORIGIN}"))
+        earlier = next((path for path in runs if _origin(path) == origin), None)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with new_folder(run) as aside:
+            if earlier is None:
+                head, statements = self._trained(manifest, data)
+                save_head(aside, head, manifest)
+                save_statements(aside, statements)
+            else:
+                save_head(aside, load_head(earlier, self._name, load_manifest(earlier)), manifest)
+                old, new = (head_path(each, self._name).parent for each in (earlier, aside))
+                for file in STATEMENT_FILES if self._recipe.privacy else ():
+                    shutil.copyfile(old / file, new / file)
+            save_manifest(aside, manifest)
+            (aside / ORIGIN).write_text(json.dumps({"origin": origin}) + "\n", encoding="utf-8")
+
+    def _trained(
+        self, manifest: Manifest, data: Dataset
+    ) -> tuple[Head, list[tuple[str, dp.Statement]]]:
+        plan, ledger = self._recipe.privacy, self._ledger
+        own = self._name, data.X * data.X.dtype.type(self._scale), data.y
+        if plan is None:
+            if ledger is not None:
+                raise PrivacyError("server: asks for a head without noise, this node books noise")
+            (head,) = train_heads([own], manifest, seed=self._recipe.seed)
+            return head, []
+        if ledger is None:
+            raise PrivacyError("private heads need a ledger; name one in the node's configuration")
+        head, statement = train_private_head(*own, manifest, plan, ledger)
+        return head, [(self._name, statement)]
+
+
+def _origin(run: Path) -> str:
+    return str(json.loads((run / ORIGIN).read_text(encoding="utf-8"))["origin"])
+
+
+def train_remote_heads(
+    line: Line,
+    clients: Sequence[str],
+    recipe: HeadRecipe,
+    *,
+    classes: tuple[str, ...],
+    scale: float,
+    threshold: int,
+    progress: Callable[[str], None],
+) -> Manifest:
+    """The server's side: has all clients that are there train their heads; returns their manifest.
+
+    A client that is lost on the way is left out of the federation, and the others keep the head
+    that they trained.
+
+    Args:
+        line: to the nodes.
+        clients: names, in the evaluator's order.
+        recipe: how to train.
+        classes: class names.
+        scale: constant factor on all features.
+        threshold: clients that must have a head.
+        progress: receives one line a step.
+
+    Raises:
+        QuorumError: fewer clients are there, or have a head, than the threshold.
+        FederationError: they differ in their features.
+    """
+    question = {"do": "facts"}
+    facts = line.ask(dict.fromkeys(clients, question))
+    left = _enough(tuple(facts), clients, threshold)
+    n_features, names = _common(facts)
+    fingerprint = encoder_fingerprint(recipe.encoder)
+    while True:
+        manifest = recipe.manifest(
+            classes=classes,
+            clients=left,
+            n_features=n_features,
+            features=names,
+            scale=scale,
+            encoder_fingerprint=fingerprint,
+        )
+        request = {"do": "head", "federation": attrs.asdict(manifest)}
+        answers = line.ask(dict.fromkeys(left, request))
+        kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)
+        progress(f"heads: {len(kept)} of {len(left)} clients, federation {manifest.fingerprint}")
+        if _enough(kept, clients, threshold) == left:
+            return manifest
+        left = kept
+
+
+def encoder_fingerprint(encoder: str) -> str:
+    """Digest of the encoder's files; empty for "none"."""
+    if encoder == "none":
+        return ""
+    from secure_fl.encoders.sentence import SentenceEncoder
+
+    return SentenceEncoder(encoder).fingerprint
+
+
+def _enough(left: tuple[str, ...], clients: Sequence[str], threshold: int) -> tuple[str, ...]:
+    if len(left) < threshold:
+        raise QuorumError(
+            f"heads: {len(left)} clients left of {len(clients)}, the threshold is {threshold}; run"
+            " it again when more are there, nobody trains the same head twice"
+        )
+    return left
+
+
+def _common(facts: Mapping[str, Mapping[str, Any]]) -> tuple[int, tuple[str, ...] | None]:
+    found = {name: (each.get("features"), each.get("names")) for name, each in facts.items()}
+    first = next(iter(found.values()))
+    for name, (width, names) in found.items():
+        if (width, names) != first or not isinstance(width, int):
+            raise FederationError(f'client "{name}": has {width} features {names}, others {first}')
+    width, names = first
+    assert isinstance(width, int)
+    return width, None if names is None else tuple(names)

@@ -1,0 +1,274 @@
+"""The `Federation` handle over any exchange of messages: trainers run on it unchanged.
+
+The server's side. Sums go round as in one process, but a node that does not answer in time is a
+drop-out, and an interrupted sum is never repeated: a resumed run has a session of its own, with
+fresh noise and its own events in the ledger.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secure_fl.federation.assembly import checked_clients
+from secure_fl.federation.checkpoint import Snapshot
+from secure_fl.federation.client import Client
+from secure_fl.federation.engine import Engine, Options
+from secure_fl.errors import FederationError, QuorumError, StepError
+from secure_fl.federation.handle import Federation
+from secure_fl.federation.metering import Traffic
+from secure_fl.federation.participation import Participation
+from secure_fl.federation.privacy import ClientPrivacy
+from secure_fl.federation.executor import Call
+from secure_fl.federation.secagg.parameters import SESSION, Parameters
+from secure_fl.federation.secagg.server import ProtocolServer
+from secure_fl.federation.secure import SecureAggregation
+from secure_fl.federation.steps import step_name
+from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
+from secure_fl.federation.vector import Asked, Private, VectorSum
+from secure_fl.flower.descriptions import as_array, describe_parameters, structure_of
+from secure_fl.flower.transport import Exchange, Line
+
+
+class NetworkFederation(Federation):
+    """A `Federation` of nodes elsewhere (`Node`).
+
+    Args:
+        exchange: carries the messages.
+        names: of all clients, in the fixed order of every sum; none has to be there yet.
+        seed, participation, threshold, aggregation, privacy: as `Federation`'s. Secure aggregation
+            needs `max_weight`, because the server is not told the clients' weights.
+        time_out: seconds that a node has for one message.
+
+    Raises:
+        FederationError, PrivacyError: as `Federation`.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        names: Sequence[str],
+        *,
+        seed: int = 0,
+        participation: Participation | None = None,
+        threshold: int | None = None,
+        aggregation: SecureAggregation | None = None,
+        privacy: ClientPrivacy | None = None,
+        time_out: float = 600.0,
+    ) -> None:
+        # Their records are elsewhere; weights come with their answers where the server may know.
+        nobody = np.zeros((0, 0)), np.zeros(0)
+        clients = checked_clients([Client(name, *nobody, weight=1.0) for name in names])
+        if aggregation is not None and aggregation.max_weight is None:
+            raise FederationError(
+                "secure aggregation over a network: give max_weight, a public bound on the records"
+                " of one client"
+            )
+        if aggregation is not None and privacy is not None and privacy.noise != "gaussian":
+            raise FederationError(
+                f"noise {privacy.noise}: nodes draw and check discrete Gaussian noise alone"
+            )
+        options = Options.checked(
+            len(clients),
+            seed=seed,
+            participation=participation,
+            threshold=threshold,
+            aggregation=aggregation,
+            privacy=privacy,
+        )
+        self._start(options, NetworkEngine(clients, options, Line(exchange, time_out)))
+
+    def features(self) -> int:
+        """Columns of the clients' features, as every node that is there says.
+
+        Raises:
+            QuorumError: nobody answers.
+            FederationError: they differ.
+        """
+        assert isinstance(self._engine, NetworkEngine)
+        return self._engine.features()
+
+
+class _Remote:
+    """Steps on the nodes, for sums without masks; see `secure_fl.federation.executor.Runtime`."""
+
+    def __init__(self, line: Line, epoch: str, weights: dict[str, float]) -> None:
+        self._line = line
+        self._epoch = epoch
+        self._weights = weights
+
+    def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
+        """What each client returns that answers in time, in the order of the names."""
+        request = {"do": "run", **describe_call(call, self._epoch)}
+        answers = self._line.ask(dict.fromkeys(names, request))
+        for name, answer in answers.items():
+            raise_failure(name, call, answer)
+            self._weights[name] = _weight(name, answer)
+            yield name, answer["tree"]
+
+    def states(self) -> dict[str, dict[str, Array]]:
+        """Nothing: nodes keep their own arrays, and go back to a round's start by themselves."""
+        return {}
+
+    def restore(self, states: Mapping[str, Mapping[str, Array]]) -> None:
+        """Nothing, as `states`."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def describe_call(call: Call, epoch: str) -> dict[str, Any]:
+    """What a node is told of a step."""
+    return {
+        "epoch": epoch,
+        "step": step_name(call.step),
+        "broadcast": call.broadcast,
+        "key": (call.seed, call.round, call.number),
+    }
+
+
+def raise_failure(name: str, call: Call, answer: Mapping[str, Any]) -> None:
+    """Raises StepError where the node's step failed."""
+    if "failed" in answer:
+        raise StepError(
+            f'client "{name}": {call.step.__name__} failed in round {call.round}:'
+            f" {answer['failed']}; the node's log has the cause"
+        )
+
+
+def _weight(name: str, answer: Mapping[str, Any]) -> float:
+    weight = answer.get("weight")
+    if not isinstance(weight, float) or not (np.isfinite(weight) and weight > 0):
+        raise FederationError(f'client "{name}": weighs {weight!r}, expected a number above 0')
+    return weight
+
+
+class NetworkEngine(Engine):
+    """The engine with its clients on a network.
+
+    Args:
+        clients: placeholders that carry the names.
+        options: checked.
+        line: to the nodes.
+    """
+
+    def __init__(self, clients: tuple[Client, ...], options: Options, line: Line) -> None:
+        super().__init__(clients, options, 1)
+        self._line = line
+        # Tells nodes a server that repeats a round from one that goes on.
+        self._epoch = secrets.token_hex(8)
+        self._runtime = _Remote(line, self._epoch, self._weights)
+
+    def features(self) -> int:
+        """See `NetworkFederation.features`."""
+        hello = {"do": "hello"}
+        answers = self._line.ask(dict.fromkeys(self.names, hello))
+        if not answers:
+            raise QuorumError(f"none of the {len(self.names)} clients answers; start their nodes")
+        widths = {name: answer.get("features") for name, answer in answers.items()}
+        width = next(iter(widths.values()))
+        if not isinstance(width, int) or len(set(widths.values())) != 1:
+            raise FederationError(f"clients differ in their features: {widths}")
+        return width
+
+    def restore(self, found: Snapshot, source: Path) -> None:
+        """As `Engine.restore`, under a new session: what was interrupted is never repeated."""
+        super().restore(found, source)
+        self.stages = self.make_stages(os.urandom(SESSION), {}, found.sums)
+
+    def total(
+        self,
+        step: Callable[..., Tree],
+        broadcast: tuple[Any, ...],
+        over: Sequence[str] | None,
+        *,
+        weighted: bool,
+    ) -> tuple[Structure, list[Array], float]:
+        """See `Engine.total`; a masked sum takes five exchanges."""
+        if self._options.aggregation is None:
+            return super().total(step, broadcast, over, weighted=weighted)
+        call, asked = self.open_call(step, broadcast, over, weighted=weighted)
+        asked.check_participants()
+        vector = self.stages.vector
+        assert vector is not None
+        parameters = vector.parameters(asked)
+        adverts, structure = self._begin(call, asked, parameters, vector)
+        size = sum(int(np.prod(shape)) for _, shape in leaf_shapes(structure))
+        coding = vector.coding
+        if isinstance(coding, Private):
+            # Nobody has drawn noise yet: that is the third exchange.
+            coding.book(asked, size)
+        server = self._masked_sum(parameters, adverts)
+        total = server.total()
+        extra = int(asked.weighted and not isinstance(coding, Private))
+        if server.structure != structure.text() or len(total) != size + extra:
+            raise FederationError(
+                f"round {asked.round}: masked vectors of {len(total)} entries for"
+                f" {server.structure}, expected {structure.text()}"
+            )
+        values, weight = coding.decode(asked, total)
+        self.close_call(server.survivors, asked)
+        return structure, split_leaves(structure, values), weight
+
+    def _begin(
+        self, call: Call, asked: Asked, parameters: Parameters, vector: VectorSum
+    ) -> tuple[dict[str, bytes], Structure]:
+        """Has the step run everywhere; advertisements of those whose update can be used."""
+        request = {
+            "do": "begin",
+            **describe_call(call, self._epoch),
+            "sum": describe_parameters(parameters),
+            "coding": vector.coding.describe(asked),
+        }
+        adverts: dict[str, bytes] = {}
+        structures: dict[str, Structure] = {}
+        for name, answer in self._line.ask(dict.fromkeys(asked.names, request)).items():
+            raise_failure(name, call, answer)
+            if "refused" in answer:
+                self.refuse(name, call)
+                continue
+            structures[name] = structure_of(answer.get("structure"))
+            adverts[name] = _message(answer)
+        if len(adverts) < asked.threshold:
+            self.close_call(tuple(adverts), asked)
+        first, structure = next(iter(structures.items()))
+        for name, each in structures.items():
+            if each != structure:
+                raise FederationError(
+                    f'client "{name}": its step returned {each.text()}, client "{first}" returned'
+                    f" {structure.text()}; a step must return one structure everywhere"
+                )
+        return adverts, structure
+
+    def _masked_sum(self, parameters: Parameters, adverts: Mapping[str, bytes]) -> ProtocolServer:
+        server = ProtocolServer(parameters)
+        up = {name: len(message) for name, message in adverts.items()}
+        down = dict.fromkeys(adverts, 0)
+        for name, message in adverts.items():
+            server.receive(name, message)
+        for step in ("share", "mask", "confirm", "unmask"):
+            replies = server.close_step()
+            requests = {
+                name: {"do": step, "message": as_array(message)}
+                for name, message in replies.items()
+            }
+            for name, message in replies.items():
+                down[name] += len(message)
+            for name, answer in self._line.ask(requests).items():
+                message = _message(answer)
+                up[name] += len(message)
+                server.receive(name, message)
+        sent = set(server.survivors)
+        for name in adverts:
+            floats = server.entries if name in sent else 0
+            self.meter.add(self._places[name], Traffic(down[name], up[name], 0, floats))
+        return server
+
+
+def _message(answer: Mapping[str, Any]) -> bytes:
+    # What is no message is refused by the protocol's server, as its sender's.
+    found = answer.get("message")
+    return found.tobytes() if isinstance(found, np.ndarray) else b""

@@ -1,0 +1,178 @@
+"""The plan of a network run: what all parties are told, in a Flower run's configuration."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+import dp
+from secure_fl.errors import InputError
+from secure_fl.heads.released import PrivacyPlan
+from secure_fl.training.recipe import FEDNL, Recipe
+from secure_fl.flower.heads import HeadRecipe
+
+UNWEIGHTED = FEDNL | {"private-ridge"}
+"""Methods that ask for sums alone, in which no client's number of records counts."""
+
+_OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
+_LINEAR = {"checkpoint", "max-weight", "features", "client-epsilon", "client-delta", "clip"} | {
+    "ledger"
+}
+_RECORD = {"epsilon", "delta", "norm", "ledger"}
+HEADS = ("kahm", "kahm-record-private")
+_PROMISE = {"epsilon", "delta", "norm"} | {
+    "unit",
+    "distance",
+    "bounds",
+    "grid",
+    "mechanism",
+    "smoothing",
+}
+_PATHS = ("out", "checkpoint", "ledger")
+_NUMBERS = ("scale", "wait", "time_out", "max_weight", "client_epsilon", "clip", "epsilon", "norm")
+
+
+@frozen
+class Plan:
+    """A network run, public to all parties.
+
+    Attributes:
+        clients: names, in the fixed order of every sum.
+        classes: class names.
+        recipe: what to run.
+        out: run folder that the server writes; must not exist.
+        scale: constant factor on all features.
+        wait: seconds that the start waits for clients.
+        time_out: seconds that a node has for one message.
+        threshold: clients that must be left in a sum, or must have a head.
+        checkpoint: file at the server that a killed run goes on from.
+        max_weight: bound on the records of one client; needed where means are masked.
+        features: columns of the client files; needed with random features.
+        client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
+        epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
+        ledger: the server's books of either noise.
+    """
+
+    clients: tuple[str, ...]
+    classes: tuple[str, ...]
+    recipe: Recipe | HeadRecipe
+    out: Path
+    scale: float = 1.0
+    wait: float = 60.0
+    time_out: float = 600.0
+    threshold: int | None = None
+    checkpoint: Path | None = None
+    max_weight: float | None = None
+    features: int | None = None
+    client_epsilon: float | None = None
+    client_delta: float = 1e-5
+    clip: float | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    norm: float | None = None
+    ledger: Path | None = None
+
+
+def read_plan(config: Mapping[str, Any]) -> Plan:
+    """The plan in a Flower run's configuration.
+
+    Names are those of `Plan`, and of `Recipe` or (for the method kahm) `HeadRecipe` and
+    `PrivacyPlan`, with hyphens.
+
+    Raises:
+        InputError: a setting is unknown, absent or out of range.
+    """
+    given = {key.replace("-", "_"): value for key, value in config.items()}
+    method = given.get("method")
+    known = _head_settings(method) if method in HEADS else {each.name for each in fields(Recipe)}
+    own = {name.replace("-", "_") for name in _own_settings(method)}
+    unknown = sorted(set(given) - known - own)
+    if unknown:
+        name = unknown[0].replace("_", "-")
+        raise InputError(f"{name}: no setting of a run; see docs/deploy.md")
+    recipe = {name: value for name, value in given.items() if name in known}
+    rest = {name: value for name, value in given.items() if name not in recipe}
+    for name in ("clients", "classes"):
+        rest[name] = tuple(part for part in str(rest.get(name, "")).split(",") if part)
+        if len(rest[name]) < 2:
+            raise InputError(f"{name}: found {len(rest[name])}, give at least 2, with commas")
+    if "out" not in rest:
+        raise InputError("out: missing; name the folder that the server writes the model to")
+    rest |= {name: Path(rest[name]) for name in _PATHS if name in rest}
+    rest |= {name: float(rest[name]) for name in _NUMBERS if name in rest}
+    if method in HEADS:
+        plan = Plan(recipe=_head_recipe(recipe), **rest)
+        if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
+            raise InputError(f"{method}: needs epsilon, norm and ledger")
+        return plan
+    return _checked(Plan(recipe=Recipe(**recipe), **rest))
+
+
+def _checked(plan: Plan) -> Plan:
+    recipe = plan.recipe
+    assert isinstance(recipe, Recipe)
+    if recipe.secure and plan.max_weight is None and recipe.method not in UNWEIGHTED:
+        raise InputError("max-weight: missing; a public bound on the records of one client")
+    if recipe.random_features and plan.features is None:
+        raise InputError("features: missing; columns of the client files, for random features")
+    private = recipe.method == "private-ridge"
+    if private and (not recipe.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
+        raise InputError("private-ridge: needs secure, epsilon, norm and ledger")
+    if private != (plan.epsilon is not None):
+        raise InputError(f"epsilon: of private-ridge and kahm alone, not of {recipe.method}")
+    if plan.client_epsilon is not None:
+        if private or plan.clip is None or plan.ledger is None:
+            raise InputError("client-epsilon: needs clip and ledger, and no other noise")
+        if recipe.sums(len(plan.classes)) is None:
+            without = "take fednl" if recipe.method in FEDNL else "set safeguard = false"
+            raise InputError(
+                f"client-epsilon: the line search of {recipe.method} takes as many sums as it"
+                f" needs, and each costs privacy; {without}"
+            )
+    return plan
+
+
+def _own_settings(method: str | None) -> set[str]:
+    if method == "kahm":
+        return _OWN
+    return _OWN | _RECORD if method in HEADS else _OWN | _LINEAR | _RECORD
+
+
+def _head_settings(method: str) -> set[str]:
+    found = {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"}
+    # Machines of synthetic records have no batches, and their release has the codes' range.
+    return (
+        found | _PROMISE if method == "kahm" else found - {"batch_size", "batching", "low", "high"}
+    )
+
+
+def _head_recipe(given: Mapping[str, Any]) -> HeadRecipe:
+    promise = {name: given[name] for name in _PROMISE if name in given}
+    rest = {name: value for name, value in given.items() if name not in promise}
+    return HeadRecipe(**rest, privacy=_promise(promise) if promise else None)
+
+
+def _promise(given: dict[str, Any]) -> PrivacyPlan:
+    missing = sorted({"epsilon", "delta", "unit", "bounds"} - set(given))
+    if missing:
+        raise InputError(f"{missing[0]}: missing; private heads need epsilon, delta, unit, bounds")
+    unit, norm = given["unit"], given.get("norm")
+    if unit not in ("element", "record") or (unit == "record" and norm is None):
+        raise InputError(f'unit: found {unit!r}, expected "element", or "record" with norm')
+    adjacency = dp.Element(given.get("distance", 1.0)) if unit == "element" else dp.Record(norm)
+    try:
+        low, high = map(float, str(given["bounds"]).split(","))
+    except ValueError:
+        raise InputError(f'bounds: found {given["bounds"]!r}, expected "LOW,HIGH"') from None
+    return PrivacyPlan(
+        epsilon=float(given["epsilon"]),
+        delta=float(given["delta"]),
+        adjacency=adjacency,
+        bounds=(low, high),
+        grid=float(given.get("grid", 2.0**-10)),
+        mechanism=given.get("mechanism", "optimal" if unit == "element" else "gaussian"),
+        smoothing=given.get("smoothing", "sure"),
+    )

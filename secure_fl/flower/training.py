@@ -1,0 +1,166 @@
+"""The server of a network run: trains by the plan and writes what the plan names."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
+from secure_fl.training.recipe import Recipe
+from secure_fl.flower.heads import HeadRecipe, encoder_fingerprint, train_remote_heads
+from secure_fl.flower.transport import Exchange, Line
+from secure_fl.flower.network import NetworkFederation
+from secure_fl.flower.plan import UNWEIGHTED, Plan
+
+
+def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> None:
+    """Runs the plan and writes its run folder, as `securefl train` does in one process.
+
+    Args:
+        exchange: to the nodes.
+        plan: what to run.
+        progress: receives one line a round.
+
+    Raises:
+        QuorumError: fewer clients are left than the threshold.
+        InputError: settings that do not fit the clients, or a file that cannot be used.
+    """
+    from secure_fl.files import refuse_existing
+
+    refuse_existing(plan.out)
+    if isinstance(plan.recipe, HeadRecipe) and plan.recipe.method != "kahm":
+        _release_heads(exchange, plan, plan.recipe, progress)
+    elif isinstance(plan.recipe, HeadRecipe):
+        _train_heads(exchange, plan, plan.recipe, progress)
+    else:
+        _train_model(exchange, plan, plan.recipe, progress)
+
+
+def _train_heads(
+    exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
+) -> None:
+    from secure_fl.files import new_folder
+    from secure_fl.heads.manifest import save_manifest
+
+    manifest = train_remote_heads(
+        Line(exchange, plan.time_out),
+        plan.clients,
+        recipe,
+        classes=plan.classes,
+        scale=plan.scale,
+        threshold=len(plan.clients) if plan.threshold is None else plan.threshold,
+        progress=progress,
+    )
+    with new_folder(plan.out) as aside:
+        save_manifest(aside, manifest)
+    progress(f"{plan.out}: kahm, heads of {', '.join(manifest.clients)} at their nodes")
+
+
+def _release_heads(
+    exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
+) -> None:
+    from secure_fl.heads.record_private import release_heads
+    from secure_fl.heads.run_folder import create_run
+    from secure_fl.privacy.promises import record_promise
+
+    assert plan.epsilon is not None
+    assert plan.norm is not None
+    assert plan.ledger is not None
+    fed = NetworkFederation(
+        exchange,
+        plan.clients,
+        seed=recipe.seed,
+        threshold=plan.threshold,
+        aggregation=SecureAggregation(max_weight=1.0),
+        time_out=plan.time_out,
+    )
+    manifest = recipe.manifest(
+        classes=plan.classes,
+        clients=plan.clients,
+        n_features=fed.features(),
+        scale=plan.scale,
+        encoder_fingerprint=encoder_fingerprint(recipe.encoder),
+    )
+    privacy = record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
+    heads, manifest, statement = release_heads(
+        fed, manifest, privacy, fit_range=True, seed=recipe.seed
+    )
+    create_run(plan.out, heads, manifest, [(head.client, statement) for head in heads])
+    progress(f"{plan.out}: {recipe.method}, one public head; {privacy.text()}")
+
+
+def _train_model(
+    exchange: Exchange, plan: Plan, recipe: Recipe, progress: Callable[[str], None]
+) -> None:
+    import shutil
+
+    from secure_fl.files import new_folder
+    from secure_fl.training.linear import (
+        RecordPrivacy,
+        model_weights,
+        objective_of,
+        random_features,
+        trainer_states,
+    )
+    from secure_fl.training.linear_model import LinearModel
+    from secure_fl.training.model_files import FILE
+
+    privacy = _privacy(plan, recipe)
+    promise = privacy if isinstance(privacy, RecordPrivacy) else None
+    noise = privacy if isinstance(privacy, ClientPrivacy) else None
+    count = recipe.drawn
+    fed = NetworkFederation(
+        exchange,
+        plan.clients,
+        seed=recipe.seed,
+        participation=None if count is None else FixedNumber(count),
+        threshold=plan.threshold,
+        aggregation=_aggregation(plan, recipe),
+        privacy=noise,
+        time_out=plan.time_out,
+    )
+    objective = objective_of(recipe, len(plan.classes))
+    start: Any = None if plan.checkpoint is None else fed.resume(plan.checkpoint)
+    width = fed.features()
+    state: Any = start
+    with new_folder(plan.out) as aside:
+        metrics = aside / "metrics.jsonl"
+        lines = metrics if plan.checkpoint is None else Path(f"{plan.checkpoint}.jsonl")
+        states = trainer_states(fed, objective, width, recipe, start, promise)
+        for each in fed.rounds(
+            states, checkpoint=plan.checkpoint, metrics=lines, progress=progress
+        ):
+            state = each
+        if plan.checkpoint is not None:
+            shutil.copyfile(lines, metrics)
+        spent = None if noise is None else fed.privacy_statement()
+        if promise is not None:
+            spent = promise.text()
+        origin = asdict(recipe) | {"clients": len(plan.clients), "privacy": spent}
+        weights = model_weights(state.weights, recipe)
+        inputs = len(weights) - 1 if plan.features is None else plan.features
+        random = random_features(recipe, inputs)
+        model = LinearModel(weights, plan.classes, inputs, None, plan.scale, random, origin)
+        model.save(aside / FILE)
+    progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")
+
+
+def _aggregation(plan: Plan, recipe: Recipe) -> SecureAggregation | None:
+    if not recipe.secure:
+        return None
+    return SecureAggregation(max_weight=1.0 if recipe.method in UNWEIGHTED else plan.max_weight)
+
+
+def _privacy(plan: Plan, recipe: Recipe) -> Any:
+    from secure_fl.privacy.promises import client_privacy, record_privacy
+
+    if plan.ledger is None:
+        return None
+    if plan.epsilon is not None and plan.norm is not None:
+        return record_privacy(recipe, plan.epsilon, plan.delta, plan.norm, plan.ledger)
+    if plan.client_epsilon is None:
+        return None
+    classes = len(plan.classes)
+    return client_privacy(
+        recipe, classes, plan.client_epsilon, plan.client_delta, plan.clip, plan.ledger
+    )

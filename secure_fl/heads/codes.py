@@ -1,0 +1,40 @@
+"""From heads to codes: what a contributor computes in the clear before it encrypts."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fhe import CodeRange, RuleParameters, encode_measures
+from secure_fl.heads.head import Head
+from secure_fl.heads.manifest import Manifest
+
+
+def head_codes(head: Head, features: NDArray[Any], manifest: Manifest) -> NDArray[np.int64]:
+    """A client's integer codes, shape (queries, classes).
+
+    Args:
+        head: the client's.
+        features: scaled queries, shape (queries, n_features).
+        manifest: the federation's facts.
+    """
+    code_range = CodeRange(manifest.low, manifest.high)
+    return encode_measures(head.measures(features, manifest), manifest.bits, code_range)
+
+
+def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) -> RuleParameters:
+    """The circuit's parameters of a federation.
+
+    Args:
+        manifest: the federation's facts.
+        failure_exponent: a decision is wrong by noise with probability at most 2^-this.
+        block: integers that one call of a compiled function compares.
+    """
+    return RuleParameters(
+        contributors=len(manifest.clients),
+        classes=len(manifest.classes),
+        bits=manifest.bits,
+        rule=manifest.rule,
+        failure_exponent=failure_exponent,
+        block=block,
+    )

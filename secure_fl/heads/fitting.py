@@ -1,0 +1,87 @@
+"""Training a federation of heads: one pass, no rounds (kahm.txt, 3.7)."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.data import ClassList, Dataset, ReadOptions, client_files, read_clients
+from secure_fl.errors import InputError
+from secure_fl.heads.head import Head, train_head
+from secure_fl.heads.manifest import Manifest
+
+Array = NDArray[Any]
+Progress = Callable[[str, int, int], None]
+"""Called with a phase, the steps done and all steps."""
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Reports nothing."""
+
+
+def train_heads(
+    clients: Sequence[tuple[str, Array, NDArray[np.integer[Any]]]],
+    manifest: Manifest,
+    *,
+    seed: int = 0,
+    progress: Progress = quiet,
+) -> list[Head]:
+    """One head per client; what one client's head is does not depend on the others.
+
+    So a client that trains alone gets the very head that a joint run gives it.
+
+    Args:
+        clients: name, scaled features (n, n_features) and class codes (n,) of each client.
+        manifest: the federation's facts.
+        seed: of the batches when they are clusters; each client draws from a stream of its own.
+        progress: told after every client.
+
+    Raises:
+        InputError: a client that the federation does not have, or that holds no record.
+    """
+    streams = np.random.SeedSequence(seed).spawn(len(manifest.clients))
+    heads = []
+    for i, (name, X, y) in enumerate(clients):
+        rng = np.random.default_rng(streams[manifest.client_index(name)])
+        heads.append(train_head(name, X, y, manifest, rng))
+        progress("training", i + 1, len(clients))
+    return heads
+
+
+def read_party(
+    source: Path,
+    manifest: Manifest,
+    origin: Path,
+    options: ReadOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Dataset, ...]:
+    """The data of one party's clients, checked against a federation that was agreed on elsewhere.
+
+    Args:
+        source: a client's file, or a folder of them; a client is called what its file is.
+        manifest: the federation's facts.
+        origin: where the manifest came from, for messages.
+        options: of the readers.
+        progress: called with files read and files in all.
+
+    Raises:
+        InputError: a client that is not in the federation, another number of features, other
+            feature names, an unknown label; and as `read_clients`.
+    """
+    for name, path in client_files(source).items():
+        if name not in manifest.clients:
+            raise InputError(
+                f'client "{name}": named by {path}, the federation has'
+                f" {', '.join(manifest.clients[:10])} ({origin}); name the file after its client"
+            )
+    return read_clients(
+        source,
+        options,
+        classes=ClassList(manifest.classes),
+        n_features=manifest.n_features,
+        features=manifest.features,
+        manifest=str(origin),
+        progress=progress,
+    )

@@ -1,0 +1,73 @@
+"""Reading queries: a client file whose labels are not used, or a bare array."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from secure_fl.data import ReadOptions, read_client
+from secure_fl.errors import FormatError, InputError
+from secure_fl.heads.run_folder import FeatureSpace, query_features
+
+
+def read_queries(
+    path: Path, manifest: FeatureSpace, options: ReadOptions, rows: slice
+) -> tuple[NDArray[Any], list[str] | None]:
+    """Scaled features of the queries, and their labels where the file has some.
+
+    Args:
+        path: a client file (.npz, .csv, LIBSVM), or a `.npy` array of shape (queries, features).
+        manifest: the federation's facts.
+        options: how client files are read.
+        rows: which records to take.
+
+    Raises:
+        InputError: the file cannot be read, or its records are not the federation's kind.
+    """
+    if path.suffix == ".npy":
+        return query_features(read_matrix(path)[rows], manifest, source=str(path)), None
+    records = read_client(path, options)
+    if records.X is None:
+        raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
+    X = records.X
+    if manifest.features is not None and records.features is not None:
+        missing = [name for name in manifest.features if name not in records.features]
+        if missing:
+            raise InputError(f'{path}: no feature "{missing[0]}"; name the columns as in training')
+        X = X[:, [records.features.index(name) for name in manifest.features]]
+    features = query_features(np.asarray(X)[rows], manifest, source=str(path))
+    return features, [str(label) for label in records.labels[rows]]
+
+
+def parse_rows(text: str | None) -> slice:
+    """A slice "start:stop", counted from 0; None takes every record.
+
+    Raises:
+        InputError: anything else.
+    """
+    if text is None:
+        return slice(None)
+    start, colon, stop = text.partition(":")
+    try:
+        bounds = [int(part) if part else None for part in (start, stop)]
+    except ValueError:
+        bounds = []
+    if not colon or not bounds or any(bound is not None and bound < 0 for bound in bounds):
+        raise InputError(f"rows {text!r}: expected start:stop, such as 0:20")
+    return slice(*bounds)
+
+
+def read_matrix(path: Path) -> NDArray[Any]:
+    """A matrix of numbers from a `.npy` file.
+
+    Raises:
+        FormatError: not such a file, or not a two-dimensional array of numbers.
+    """
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise FormatError(f"{path}: not a NumPy array of numbers ({error})") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2:
+        raise FormatError(f"{path}: expected numbers of shape (queries, features)")
+    return array

@@ -1,0 +1,163 @@
+"""Heads with record-level privacy for the encrypted rule: what `kahm_record_private` released.
+
+The machines are public and the same for every client, so each of them can answer queries with them
+as with a head of its own.
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import attrs
+import numpy as np
+
+from dp import Record, Statement
+from kahm import Bank, Measure
+from secure_fl.data import Dataset
+from secure_fl.errors import InputError
+from secure_fl.training.linear import RecordPrivacy
+from secure_fl.federation import Client, Federation, SecureAggregation
+from secure_fl.heads.head import Head
+from secure_fl.heads.manifest import Manifest
+from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
+from secure_fl.trainers.linear._noisy_moments import SENSITIVITY
+from secure_fl.trainers.linear._record_noise import GRID
+from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS
+
+REACH = 6.0
+"""Queries' cosines with a machine's point that the codes tell apart, in root mean squares."""
+
+
+def train_record_private_heads(
+    clients: Sequence[Dataset],
+    manifest: Manifest,
+    privacy: RecordPrivacy,
+    *,
+    fit_range: bool,
+    seed: int = 0,
+) -> tuple[list[Head], Manifest, Statement]:
+    """One head for all clients, from masked sums under noise that hides every record.
+
+    Args:
+        clients: in the order of the manifest's.
+        manifest: the federation's facts, with the unit "record".
+        privacy: what is promised, with its ledger.
+        fit_range: whether the codes' range is taken from the release, in place of the manifest's.
+        seed: of the synthetic records.
+
+    Returns:
+        The head under every client's name, the manifest with the range, and what is promised.
+
+    Raises:
+        InputError: fewer than 2 clients; noise that leaves nothing of the discriminants.
+        dp.BudgetError: the ledger's budget would be exceeded; nothing was drawn.
+    """
+    if len(clients) < 2:
+        raise InputError("kahm-record-private: 1 client, its sum would be its own; 2 are needed")
+    members = [
+        Client(each.name, released_inputs(each.X, manifest.scale), each.y) for each in clients
+    ]
+    with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
+        return release_heads(fed, manifest, privacy, fit_range=fit_range, seed=seed)
+
+
+def released_inputs(X: Any, scale: float) -> Any:
+    """What a client's steps see of its features: scaled, without a constant."""
+    return X.astype(float) * scale
+
+
+def release_heads(
+    fed: Federation,
+    manifest: Manifest,
+    privacy: RecordPrivacy,
+    *,
+    fit_range: bool,
+    seed: int = 0,
+) -> tuple[list[Head], Manifest, Statement]:
+    """As `train_record_private_heads`, of any federation under secure aggregation."""
+    (state,) = fed.rounds(
+        kahm_record_private(
+            fed,
+            features=manifest.n_features,
+            outputs=len(manifest.classes),
+            norm=privacy.norm,
+            epsilon=privacy.epsilon,
+            delta=privacy.delta,
+            ledger=privacy.ledger,
+        )
+    )
+    threshold = fed.threshold
+    rng = np.random.default_rng([seed, 2])
+    bank = discriminant_machines(state.weights, privacy.norm, rng)
+    if fit_range:
+        low, high = released_range(bank, state, rng, manifest.measure)  # type: ignore[arg-type]  # checked by the manifest
+        manifest = attrs.evolve(manifest, low=low, high=high)
+    heads = [Head(name, bank) for name in manifest.clients]
+    return heads, manifest, _statement(state, privacy, manifest, threshold)
+
+
+def released_range(
+    bank: Bank,
+    state: RecordPrivateState,
+    rng: np.random.Generator,
+    measure: Measure = "folding",
+) -> tuple[float, float]:
+    """Measures that the codes should span, from released numbers alone.
+
+    A query of the records' length at an angle to a machine's point has the measure that such a
+    query in a direction of its own has; the cosines to tell apart are `REACH` times the root mean
+    square that the noisy second moments give.
+    """
+    if bank.n_features <= bank.n_cells:
+        # No direction is left beside the points.
+        return 0.0, 1.0
+    points = np.stack([batch.mean(axis=0) for batch in bank.batches()])[np.argsort(bank.cells)]
+    points = (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(float)
+    squares = np.einsum("cd,de,ce->c", points, state.gram, points) / np.trace(state.gram)
+    cosine = min(REACH * float(np.sqrt(max(squares.max(), 0.0))), 0.99)
+    basis, _ = np.linalg.qr(np.vstack([points, rng.standard_normal(points.shape[1])]).T)
+    aside = np.sqrt(1.0 - cosine**2) * basis[:, -1]
+    near, far = (
+        np.diagonal(bank.measures(state.norm * (side * points + aside), measure))
+        for side in (cosine, -cosine)
+    )
+    return float(near.min()), float(far.max())
+
+
+def _statement(
+    state: RecordPrivateState, privacy: RecordPrivacy, manifest: Manifest, threshold: int
+) -> Statement:
+    d, outputs = manifest.n_features, len(manifest.classes)
+    return Statement(
+        guarantee=True,
+        epsilon=privacy.epsilon,
+        delta=privacy.delta,
+        unit=Record(privacy.norm).unit,
+        mechanism="discrete Gaussian noise of the clients in masked sums (Kairouz et al. 2021)",
+        noise_scale=state.deviation * privacy.norm,
+        sensitivity_steps=SENSITIVITY / GRID,
+        bounds=(-privacy.norm, privacy.norm),
+        grid=GRID * privacy.norm,
+        smoothing="none; machines of synthetic records around released discriminants",
+        passes=(),
+        shares=(),
+        batches=1,
+        rows=d,
+        columns=d + (1 + REFINEMENTS) * outputs,
+        record_level=(),
+        assumptions=(
+            "norm and all parameters were fixed without looking at the data",
+            f"at least {threshold} clients that follow the protocol stay in every sum, and the"
+            " server does not learn their noise",
+            "each record is with one client",
+            "the data set was released once with this promise; further releases add up",
+        ),
+        not_protected=(
+            "the number of records",
+            "class names",
+            "who took part",
+            "the norm, the grid and every other parameter in this statement",
+        ),
+        ledger_digest=state.event,
+        version=version("securefl"),
+    )

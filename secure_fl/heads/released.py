@@ -1,0 +1,190 @@
+"""Heads built from a differentially private release alone (kahm.txt, 3.8).
+
+Each batch of a client is released once, smoothed, and its machine built from the release; the head
+then holds no private record, and nothing computed from it spends more.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+import dp
+from dp.ledger import check_budget
+from dp.release import Smoothing, make_plan
+from fhe.envelope import write_atomic
+from kahm import Bank, split
+from secure_fl.errors import InputError
+from secure_fl.heads.head import Head
+from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.fitting import Progress, quiet
+
+Array = NDArray[Any]
+STATEMENT_FILES = ("statement.json", "statement.txt")
+
+
+@attrs.frozen(kw_only=True)
+class PrivacyPlan:
+    """What every client of a run promises; bounds and grid are in units of scaled features.
+
+    Attributes:
+        epsilon: above 0, per unit of `adjacency`.
+        delta: in [0, 1).
+        adjacency: `dp.Element(distance)` or `dp.Record(norm)`.
+        bounds: public range to which features are clamped.
+        grid: public step of the released features.
+        mechanism: one of `dp.MECHANISMS`.
+        smoothing: "sure", "none" or a public number of passes.
+        budget: of a ledger that does not exist yet; None sets no limit.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: dp.Element | dp.Record
+    bounds: tuple[float, float]
+    grid: float
+    mechanism: str = "optimal"
+    smoothing: Smoothing = "sure"
+    budget: dp.Budget | None = None
+
+
+def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledger:
+    """A client's ledger, made where there is none.
+
+    It belongs to the data, not to a run: every release of the data set must be in it.
+
+    Raises:
+        InputError: a budget is given that differs from the ledger's.
+        dp.LedgerError: the ledger was edited.
+    """
+    return open_books(folder / f"{client}.jsonl", client, budget)
+
+
+def open_books(path: Path, data_set: str, budget: dp.Budget | None) -> dp.Ledger:
+    """As `open_ledger`, of a file anywhere."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return dp.Ledger.create(path, data_set, budget)
+    ledger = dp.Ledger.open(path)
+    if budget is not None and ledger.budget != budget:
+        raise InputError(
+            f"{path}: holds budget {ledger.budget}, not {budget}; leave the budget out"
+        )
+    return ledger
+
+
+def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, folder: Path) -> None:
+    """Asks every client's ledger before any is written to or any noise is drawn.
+
+    Raises:
+        InputError: a budget is given that differs from a ledger's.
+        dp.InputError: the plan makes no sense.
+        dp.BudgetError: a client's budget does not allow the release; names its ledger.
+    """
+    event = make_plan(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        bounds=plan.bounds,
+        grid=plan.grid,
+        mechanism=plan.mechanism,
+        smoothing=plan.smoothing,
+    ).event(n_features, "head")
+    for client in clients:
+        path = folder / f"{client}.jsonl"
+        if path.exists():
+            open_ledger(folder, client, plan.budget).check(event)
+        else:
+            check_budget(path, plan.budget, (), event)
+
+
+def train_private_head(
+    client: str,
+    X: Array,
+    y: NDArray[np.integer[Any]],
+    manifest: Manifest,
+    plan: PrivacyPlan,
+    ledger: dp.Ledger,
+) -> tuple[Head, dp.Statement]:
+    """Releases a client's batches and fits its machines to the releases.
+
+    Args:
+        client: its name.
+        X: scaled features, shape (n, n_features).
+        y: class codes, shape (n,).
+        manifest: the federation's facts; batches must be in storage order.
+        plan: what is promised.
+        ledger: of the client's data set; the release is one event in it.
+
+    Raises:
+        InputError: the client holds no record.
+        dp.InputError: the plan makes no sense for these records.
+        dp.BudgetError: the ledger's budget does not allow it; nothing was drawn.
+    """
+    if len(y) == 0:
+        raise InputError(f'client "{client}": 0 records, a head needs at least 1')
+    batches: list[Array] = []
+    cells: list[int] = []
+    for c in np.unique(y).tolist():
+        own = split(X[y == c], manifest.batch_size, "order", np.random.default_rng(0))
+        batches += own
+        cells += [c] * len(own)
+    released = dp.release_batches(
+        batches,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        adjacency=plan.adjacency,
+        bounds=plan.bounds,
+        grid=plan.grid,
+        batching=manifest.batching,  # type: ignore[arg-type]  # checked by the manifest
+        mechanism=plan.mechanism,
+        smoothing=plan.smoothing,
+        ledger=ledger,
+        purpose=f"head of client {client}",
+    )
+    bank = Bank.fit(list(released.matrices), cells, len(manifest.classes))
+    return Head(client, bank), released.statement
+
+
+def train_private_heads(
+    clients: Sequence[tuple[str, Array, NDArray[np.integer[Any]]]],
+    manifest: Manifest,
+    plan: PrivacyPlan,
+    ledgers: Path,
+    progress: Progress = quiet,
+) -> tuple[list[Head], list[tuple[str, dp.Statement]]]:
+    """Every client's head from its own release, each an event in the client's own ledger.
+
+    Args:
+        clients: name, scaled features (n, n_features) and class codes (n,) of each client.
+        manifest: the federation's facts.
+        plan: what every client promises.
+        ledgers: folder with one ledger a client.
+        progress: told after every client.
+
+    Raises:
+        dp.BudgetError: a client's budget does not allow it; no client released anything.
+    """
+    check_budgets([name for name, _, _ in clients], manifest.n_features, plan, ledgers)
+    heads, statements = [], []
+    for i, (name, X, y) in enumerate(clients):
+        ledger = open_ledger(ledgers, name, plan.budget)
+        head, statement = train_private_head(name, X, y, manifest, plan, ledger)
+        heads.append(head)
+        statements.append((name, statement))
+        progress("releasing and training", i + 1, len(clients))
+    return heads, statements
+
+
+def save_statements(run: Path, statements: Sequence[tuple[str, dp.Statement]]) -> None:
+    """Writes each client's statement beside its head, as JSON and as text."""
+    for client, statement in statements:
+        folder = run / "clients" / client
+        content = json.dumps(statement.to_json(), indent=2) + os.linesep
+        for name, text in zip(STATEMENT_FILES, (content, statement.text() + "\n"), strict=True):
+            write_atomic(folder / name, text.encode())

@@ -1,1 +1,0 @@
-"""Trainers of networks on the federation handle."""

@@ -1,0 +1,50 @@
+"""Trainers: plain generators of a federation, one algorithm a file."""
+
+from secure_fl.trainers.linear._local import LocalTraining
+from secure_fl.trainers.linear._newton import NewtonState
+from secure_fl.trainers.linear.dkrr import dkrr
+from secure_fl.trainers.linear.fedavg import AveragingState, fedavg
+from secure_fl.trainers.linear.fednewton import fednewton
+from secure_fl.trainers.linear.fednewton_head import fednewton_head
+from secure_fl.trainers.linear.fedprox import fedprox
+from secure_fl.trainers.linear.kahm_record_private import (
+    RecordPrivateState,
+    discriminant_machines,
+    kahm_record_private,
+)
+from secure_fl.trainers.linear.krr import krr
+from secure_fl.trainers.linear.lbfgs import LBFGS
+from secure_fl.trainers.linear.localnewton import localnewton
+from secure_fl.trainers.linear.oneshot import oneshot
+from secure_fl.trainers.linear.private_ridge import PrivateRidgeState, private_ridge
+from secure_fl.trainers.linear.server import Adam, Averaging, Momentum, ServerOptimizer
+from secure_fl.trainers.linear.solvers import ConjugateGradient, Diagonal, Exact, LowRank, Solver
+
+__all__ = [
+    "LBFGS",
+    "Adam",
+    "Averaging",
+    "AveragingState",
+    "ConjugateGradient",
+    "Diagonal",
+    "Exact",
+    "LocalTraining",
+    "LowRank",
+    "Momentum",
+    "NewtonState",
+    "PrivateRidgeState",
+    "RecordPrivateState",
+    "ServerOptimizer",
+    "Solver",
+    "discriminant_machines",
+    "dkrr",
+    "fedavg",
+    "fednewton",
+    "fednewton_head",
+    "fedprox",
+    "kahm_record_private",
+    "krr",
+    "localnewton",
+    "oneshot",
+    "private_ridge",
+]

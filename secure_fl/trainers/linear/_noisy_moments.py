@@ -1,0 +1,125 @@
+"""Second moments of all records, from one masked sum under noise that hides every record."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dp import Event
+from secure_fl.errors import InputError
+from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.federation.steps import NoisySum, promise_of
+from secure_fl.objectives.base import Array
+from secure_fl.trainers.linear._client import records
+from secure_fl.trainers.linear._record_noise import (
+    GRID,
+    booked,
+    clipped,
+    event,
+    promised,
+    with_noise,
+)
+
+SENSITIVITY = math.sqrt(4.5)
+"""L2 norm by which replacing one record of norm <= 1 changes (X'X, X'Y) together.
+
+With the same label and norms 1, and t the cosine between both records, its square is
+2 (1 - t) + 2 (1 - t^2), largest at t = -1/2. Another label gives at most 4, smaller norms give
+less."""
+
+
+@broadcastable
+@dataclass(frozen=True)
+class MomentNoise:
+    """What a client needs to know to add its part of the noise.
+
+    Attributes:
+        norm: records are clipped to this L2 norm, then divided by it.
+        outputs: C.
+        sigma: of one client's part, in grid steps.
+    """
+
+    norm: float
+    outputs: int
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What was released; all of it is public.
+
+    Attributes:
+        gram: noisy X'X of the clipped records over norm^2, shape (d, d), symmetric.
+        cross: noisy X'Y of the clipped records over norm, shape (d, C).
+        deviation: of the noise in each number of `cross`.
+        edge: 2 s sqrt(d), of the spectrum of the noise in `gram`, whose off-diagonal entries have
+            deviation s (Wigner's semicircle): an eigenvalue below it says nothing.
+    """
+
+    gram: Array
+    cross: Array
+    deviation: float
+    edge: float
+
+
+@client_step
+def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
+    """Both moments as one vector of grid multiples, with this client's part of the noise.
+
+    Off-diagonal entries of the symmetric part stand once, times sqrt(2), so that the vector's norm
+    is the matrices'.
+    """
+    X, y = records(client)
+    if y.size and not 0 <= int(y.min()) <= int(y.max()) < noise.outputs:
+        raise InputError(f"class codes from {y.min()} to {y.max()}, {noise.outputs} classes")
+    rows = clipped(X, noise.norm)
+    hot = np.zeros((len(y), noise.outputs))
+    hot[np.arange(len(y)), y] = 1.0
+    gram = rows.T @ rows
+    gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
+    return with_noise(np.concatenate([packed(gram), (rows.T @ hot).ravel()]), noise.sigma)
+
+
+@promise_of(local_noisy_moments)
+def noisy_moments_of(client: Client, fewest: int, most: int, noise: MomentNoise) -> NoisySum:
+    """What a sum of noisy moments costs, as any of its clients can tell."""
+    d = client.features.shape[1]
+    size = moment_count(d, noise.outputs)
+    found = moment_event(d, noise, booked(SENSITIVITY, size, noise.sigma, fewest, most))
+    return promised(found, len(client), math.sqrt(2.0), noise.sigma)
+
+
+def moment_event(features: int, noise: MomentNoise, multiplier: float) -> Event:
+    """That sum in the books."""
+    what = f"noisy second moments of {features} features and {noise.outputs} classes"
+    return event(what, noise.norm, multiplier)
+
+
+def moment_count(features: int, outputs: int) -> int:
+    """Numbers in the sum."""
+    return features * (features + 1) // 2 + features * outputs
+
+
+def noisy_moments(fed: Federation, noise: MomentNoise, features: int) -> Moments:
+    """Both moments of all clients' records, by one sum; it is in the books already."""
+    total = fed.sum(local_noisy_moments, noise)
+    split = moment_count(features, 0)
+    gram = unpacked(total[:split], features)
+    cross = total[split:].reshape(features, noise.outputs)
+    deviation = noise.sigma * GRID * math.sqrt(len(fed.survivors))
+    return Moments(gram, cross, deviation, math.sqrt(2.0 * features) * deviation)
+
+
+def packed(symmetric: Array) -> Array:
+    """A symmetric matrix as a vector of the same norm."""
+    rows, columns = np.triu_indices(len(symmetric))
+    return symmetric[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2.0))
+
+
+def unpacked(vector: Array, size: int) -> Array:
+    """The symmetric matrix of a vector that `packed` made."""
+    rows, columns = np.triu_indices(size)
+    matrix = np.zeros((size, size))
+    matrix[rows, columns] = vector * np.where(rows == columns, 0.5, math.sqrt(0.5))
+    whole: Array = matrix + matrix.T
+    return whole

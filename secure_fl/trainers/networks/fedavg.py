@@ -1,0 +1,70 @@
+"""FedAvg, FedProx, FedAvgM, FedAdam and OneShot for networks: one mean of changes a round."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.trainers.networks.dpsgd import check_handle, train_privately
+from secure_fl.trainers.networks.local import LocalTraining, train
+from secure_fl.trainers.networks.models import Array, Model
+from secure_fl.trainers.linear.server import Averaging, Moments, ServerOptimizer
+
+
+@broadcastable
+@dataclass(frozen=True, eq=False)
+class NetworkState:
+    """What the server carries from round to round.
+
+    Attributes:
+        parameters: flat float32 vector.
+        round: rounds finished.
+        moments: of the server's optimiser.
+    """
+
+    parameters: Array
+    round: int = 0
+    moments: Moments = ()
+
+
+@client_step
+def local_change(client: Client, model: Model, parameters: Array, training: LocalTraining) -> Tree:
+    """What local training adds to the parameters."""
+    run = train if training.privacy is None else train_privately
+    return run(client, model, parameters, training)
+
+
+def fedavg(
+    fed: Federation,
+    model: Model,
+    *,
+    start: NetworkState,
+    rounds: int,
+    training: LocalTraining,
+    server: ServerOptimizer | None = None,
+) -> Iterator[NetworkState]:
+    """Runs federated averaging of networks and yields the state after every round.
+
+    OneShot is one round with epochs enough that local training converges.
+
+    Args:
+        fed: the participating clients; the server sees only means over them.
+        model: the network.
+        start: initial parameters, `NetworkState(model.initial(rng))`, or a state to resume from.
+        rounds: rounds in all, those of `start` included, >= 0.
+        training: the client's part; `proximal` above 0 gives FedProx, `privacy` DP-SGD.
+        server: None adds the mean change (FedAvg); `Momentum()` gives FedAvgM, `Adam()` FedAdam.
+
+    Raises:
+        PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
+        QuorumError: fewer clients survived a round than the threshold.
+    """
+    optimizer = server or Averaging()
+    state = start
+    if training.privacy is not None and state.round == 0:
+        check_handle(fed, model, training, rounds, features=False)
+    while state.round < rounds:
+        change = fed.mean(local_change, model, state.parameters, training)
+        step, moments = optimizer.step(change, state.moments)
+        parameters = (state.parameters + step).astype(state.parameters.dtype)
+        state = NetworkState(parameters, state.round + 1, moments)
+        yield state

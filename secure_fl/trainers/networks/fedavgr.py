@@ -1,0 +1,156 @@
+"""FedAvgR (fedavgr.txt, Algorithm 1): averaging with trace, feature and MMD regularisers.
+
+The features' distribution is estimated by a Gaussian with diagonal covariance a client. The global
+one is their mixture where the server may gather the estimates, and the Gaussian of the pooled
+moments, which are sums, where it may not. With the inner product as kernel the MMD sees means
+alone, and both have the same mean: they differ by the sampling of `samples` points only.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.trainers.networks.dpsgd import check_handle, private_feature_sums, train_privately
+from secure_fl.trainers.networks.local import LocalTraining, network_of, records_of, train
+from secure_fl.trainers.networks.models import Array, Model, load
+from secure_fl.trainers.networks.regularizers import Regularization
+from secure_fl.trainers.networks.fedavg import NetworkState
+
+FEATURE_NORM = 2**0.5
+"""What the length of random Fourier features never exceeds; under client-level privacy longer mean
+features are clipped to it."""
+
+
+@broadcastable
+@dataclass(frozen=True, eq=False)
+class FeatureMixture:
+    """A mixture of K Gaussians with diagonal covariance.
+
+    Attributes:
+        weights: shape (K,), sum 1.
+        means: shape (K, D).
+        deviations: shape (K, D), >= 0.
+    """
+
+    weights: Array
+    means: Array
+    deviations: Array
+
+    def draw(self, count: int, rng: np.random.Generator) -> Array:
+        """Samples, shape (count, D), float32."""
+        component = rng.choice(len(self.weights), size=count, p=self.weights)
+        noise = rng.normal(size=(count, self.means.shape[1]))
+        drawn = self.means[component] + self.deviations[component] * noise
+        return drawn.astype(np.float32)
+
+
+@client_step
+def feature_moments(client: Client, model: Model, parameters: Array, device: str) -> Tree:
+    """Number of records, sum and sum of squares of their features, in float64."""
+    network = network_of(client, model, device)
+    load(network, parameters)
+    X, _ = records_of(client, device)
+    with torch.no_grad():
+        phi = network.features(X).double().cpu().numpy()
+    return {"count": float(len(phi)), "sum": phi.sum(axis=0), "square": np.square(phi).sum(axis=0)}
+
+
+@client_step
+def feature_mean(
+    client: Client, model: Model, parameters: Array, device: str, scale: float
+) -> Tree:
+    """Mean of the client's features times `scale`, for sums that clip."""
+    moments = feature_moments(client, model, parameters, device)
+    return scale * moments["sum"] / moments["count"]
+
+
+@client_step
+def regularized_change(
+    client: Client,
+    model: Model,
+    parameters: Array,
+    training: LocalTraining,
+    regularization: Regularization,
+    distribution: FeatureMixture | None,
+) -> Tree:
+    """What regularised local training adds to the parameters (Client-Update)."""
+    drawn = None
+    if distribution is not None:
+        drawn = distribution.draw(regularization.samples, client.rng)
+    run = train if training.privacy is None else train_privately
+    return run(client, model, parameters, training, regularization, drawn)
+
+
+def fedavgr(
+    fed: Federation,
+    model: Model,
+    *,
+    start: NetworkState,
+    rounds: int,
+    training: LocalTraining,
+    regularization: Regularization,
+    distribution: Literal["moments", "mixture"] = "moments",
+) -> Iterator[NetworkState]:
+    """Runs FedAvgR and yields the state after every round.
+
+    Args:
+        fed: the participating clients.
+        model: the network; its head is the W of the trace norm.
+        start: initial parameters or a state to resume from; not yielded.
+        rounds: rounds in all, those of `start` included, >= 0.
+        training: the client's part of a round; with `privacy` the terms that see records are in
+            every record's clipped gradient, and features' means are released with noise.
+        regularization: alpha, beta, gamma.
+        distribution: "moments" takes sums only; "mixture" gathers every client's estimate.
+
+    Raises:
+        PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
+        PrivacyError: "mixture" under secure aggregation or client-level privacy.
+        QuorumError: fewer clients survived a round than the threshold.
+    """
+    if distribution not in ("moments", "mixture"):
+        raise ValueError(f'distribution: found {distribution!r}, expected "moments" or "mixture"')
+    state = start
+    if training.privacy is not None and state.round == 0:
+        check_handle(fed, model, training, rounds, features=bool(regularization.mmd))
+    while state.round < rounds:
+        found = None
+        if regularization.mmd:
+            found = _estimate(fed, model, state.parameters, training, distribution)
+        change = fed.mean(
+            regularized_change, model, state.parameters, training, regularization, found
+        )
+        state = NetworkState(state.parameters + change, state.round + 1)
+        yield state
+
+
+def _estimate(
+    fed: Federation, model: Model, parameters: Array, training: LocalTraining, distribution: str
+) -> FeatureMixture:
+    step: Callable[..., Tree] = feature_moments
+    arguments: tuple[Any, ...] = (model, parameters, training.device)
+    if training.privacy is not None:
+        step, arguments = private_feature_sums, (model, parameters, training)
+    if fed.clip is not None and distribution == "moments":
+        # Sums of all moments would not fit a clip made for updates; means of unit weight do.
+        scale = fed.clip / FEATURE_NORM
+        mean = fed.mean(feature_mean, model, parameters, training.device, scale) / scale
+        return FeatureMixture(np.ones(1), mean[None], np.zeros_like(mean[None]))
+    if distribution == "mixture":
+        return _gaussians(fed.gather(step, *arguments))
+    return _gaussians([fed.sum(step, *arguments)])
+
+
+def _gaussians(moments: list[Tree]) -> FeatureMixture:
+    counts = np.array([float(each["count"]) for each in moments])
+    means = np.stack([each["sum"] / each["count"] for each in moments])
+    if "square" not in moments[0]:
+        # Squares would cost privacy too, and the MMD sees means alone.
+        return FeatureMixture(counts / counts.sum(), means, np.zeros_like(means))
+    squares = np.stack([each["square"] / each["count"] for each in moments])
+    deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
+    return FeatureMixture(counts / counts.sum(), means, deviations)

@@ -1,0 +1,96 @@
+"""Three clients with records, identities and SuperNodes, and a SuperLink, on loopback."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from secure_fl.data import Dataset, read_clients, write_clients
+from secure_fl.errors import InputError
+from secure_fl.training.linear import train_linear_model
+from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.recipe import METHODS, Method, Recipe
+from secure_fl.flower.app import write_app
+from secure_fl.crypto.identities import write_identity
+from secure_fl.demo.flower_parties import Loopback
+from tests.secure_fl.trainers.linear.federations import pool
+
+NAMES = ("c0", "c1", "c2")
+CLASSES = ("x", "y", "z")
+LONGEST = 900.0
+"""Seconds for anything; on a loaded machine Flower is slow."""
+
+
+def write_parties(folder: Path, *, classes: tuple[str, ...] = CLASSES) -> None:
+    """Client files, and everybody's keys."""
+    data = pool(classes=len(classes))
+    sets = [
+        Dataset(data.X[rows], data.y[rows].astype(np.int64), classes, name)
+        for name, rows in zip(NAMES, data.parts, strict=True)
+    ]
+    write_clients(folder / "clients", tuple(sets))
+    public = {name: write_identity(folder / f"{name}.key") for name in NAMES}
+    (folder / "members.json").write_text(json.dumps(public))
+
+
+def start_node(
+    net: Loopback, name: str, ssh: Path | None = None, process: str | None = None
+) -> None:
+    """A SuperNode with all that a client may have; its process has the client's name."""
+    folder = net.folder
+    config: dict[str, str | bool | float] = {
+        "data": str(folder / "clients" / f"{name}.npz"),
+        "state": str(folder / name / "state"),
+        "heads": str(folder / name / "heads"),
+        "identity": str(folder / f"{name}.key"),
+        "directory": str(folder / "members.json"),
+    }
+    net.supernode(process or name, config, ssh)
+
+
+def write_run(net: Loopback, name: str, **settings: Any) -> Path:
+    """The app folder of a run that writes NAME.run."""
+    config = {
+        "clients": ",".join(NAMES),
+        "classes": ",".join(CLASSES),
+        "method": "fednewton",
+        "out": str(net.folder / f"{name}.run"),
+        **{key.replace("_", "-"): value for key, value in settings.items()},
+    }
+    if config["method"] in METHODS:
+        config |= {"ridge": 0.1, "safeguard": False}
+    app = net.folder / f"{name}.app"
+    write_app(app, config)
+    return app
+
+
+def start_run(net: Loopback, name: str, **settings: Any) -> Any:
+    """Starts such a run."""
+    return net.run(name, write_run(net, name, **settings))
+
+
+def wait_for(condition: Callable[[], bool], net: Loopback, name: str) -> None:
+    """Fails with the logs when it takes too long."""
+    end = time.monotonic() + LONGEST
+    while not condition():
+        assert time.monotonic() < end, net.log(name) + net.log("c0")
+        time.sleep(0.1)
+
+
+def weights(net: Loopback, name: str) -> Any:
+    """Of the model that a run left."""
+    try:
+        return LinearModel.load(net.folder / f"{name}.run").weights
+    except InputError:
+        raise AssertionError(net.log(name) + net.log("c0")) from None
+
+
+def in_process(
+    net: Loopback, rounds: int, method: Method = "fednewton", *, secure: bool = False
+) -> Any:
+    """Weights of the same run without a network."""
+    recipe = Recipe(method, rounds=rounds, safeguard=False, ridge=0.1, secure=secure)
+    return train_linear_model(read_clients(net.folder / "clients"), recipe).model.weights

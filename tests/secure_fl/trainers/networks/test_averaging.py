@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fl.federation import Federation, PrivacyError, SecureAggregation
+from secure_fl.trainers.networks import (
+    ConvNet,
+    FourierModel,
+    LinearModel,
+    LocalTraining,
+    NetworkState,
+    Perceptron,
+    Regularization,
+    accuracy,
+    fedavg,
+    fedavgr,
+    flatten,
+    load,
+    squared_mmd,
+    trace_norm,
+)
+from secure_fl.trainers.linear.server import Adam, Momentum
+
+MODELS = [
+    LinearModel(3, 5),
+    FourierModel(3, 5, 12),
+    Perceptron(3, 5, (7, 4)),
+    ConvNet(3, (1, 12, 12)),
+]
+
+
+def last(iterator):
+    for state in iterator:
+        found = state
+    return found
+
+
+def pooled(clients):
+    X = np.concatenate([c.features for c in clients])
+    return X, np.concatenate([c.targets for c in clients])
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+def test_parameters_travel_as_one_vector_and_back(model):
+    parameters = model.initial(np.random.default_rng(0))
+    network = model.build()
+    load(network, parameters)
+    assert np.array_equal(flatten(network), parameters)
+    assert np.array_equal(model.initial(np.random.default_rng(0)), parameters)
+    assert network(torch.zeros(2, model.inputs)).shape == (2, 3)
+    with pytest.raises(ValueError, match="found shape"):
+        load(network, parameters[1:])
+
+
+def test_one_full_batch_step_of_fedavg_is_gradient_descent_on_the_pooled_loss(clients):
+    """One step a client on all its records: the mean of the steps is the step of the mean loss."""
+    model = LinearModel(3, 5)
+    start = model.initial(np.random.default_rng(1))
+    training = LocalTraining(learning_rate=0.3, steps=1, batch_size=1000)
+    found = last(
+        fedavg(Federation(clients), model, start=NetworkState(start), rounds=1, training=training)
+    )
+    X, y = pooled(clients)
+    W, b = start[:15].reshape(3, 5).astype(float), start[15:].astype(float)
+    scores = X @ W.T + b
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    residual = (p - np.eye(3)[y]) / len(y)
+    gradient = np.concatenate([(residual.T @ X).ravel(), residual.sum(axis=0)])
+    assert np.allclose(found.parameters, start - 0.3 * gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("server", [None, Momentum(0.5), Adam(0.05)])
+def test_every_server_learns_the_pooled_classes(clients, server):
+    model = Perceptron(3, 5, (16,))
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    training = LocalTraining(0.1, epochs=1, batch_size=8, proximal=0.01)
+    state = last(
+        fedavg(Federation(clients), model, start=start, rounds=25, training=training, server=server)
+    )
+    assert accuracy(model, state.parameters, *pooled(clients)) > 0.85
+
+
+def test_a_large_proximal_weight_holds_the_clients_at_the_global_model(clients):
+    model = LinearModel(3, 5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    moved = []
+    for mu in (0.0, 9.0):
+        training = LocalTraining(0.1, epochs=5, batch_size=8, proximal=mu)
+        state = last(fedavg(Federation(clients), model, start=start, rounds=1, training=training))
+        moved.append(np.linalg.norm(state.parameters - start.parameters))
+    assert moved[1] < 0.5 * moved[0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 4), st.integers(0, 2**32 - 1))
+def test_trace_norm_gradient_is_a_subgradient_at_any_rank(rank, seed):
+    """G is in the subdifferential of |.|_* at W iff <G, W> = |W|_* and |G|_2 <= 1 (duality)."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(4, rank)) @ rng.normal(size=(rank, 6))
+    matrix = torch.tensor(W, requires_grad=True)
+    value = trace_norm(matrix)
+    value.backward()
+    G = matrix.grad.numpy()
+    nuclear = np.linalg.norm(W, "nuc")
+    assert np.isclose(value.item(), nuclear)
+    assert np.isclose((G * W).sum(), nuclear)
+    assert np.linalg.norm(G, 2) <= 1 + 1e-9
+    other = rng.normal(size=W.shape)
+    assert np.linalg.norm(other, "nuc") >= nuclear + (G * (other - W)).sum() - 1e-9
+
+
+def test_squared_mmd_is_the_double_sum_of_inner_products():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(5, 3)), rng.normal(size=(7, 3))
+    expected = (a @ a.T).mean() + (b @ b.T).mean() - 2 * (a @ b.T).mean()
+    assert np.isclose(squared_mmd(torch.tensor(a), torch.tensor(b)).item(), expected)
+
+
+def test_penalty_gradients_match_finite_differences():
+    torch.manual_seed(0)
+    regularization = Regularization(0.3, 0.2, 0.5)
+    head = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    phi = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    drawn = torch.randn(9, 4, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda h, p: regularization.penalty(h, p, drawn), (head, phi))
+
+
+def test_fedavgr_without_regularisers_is_fedavg_to_the_bit(clients):
+    model = FourierModel(3, 5, 10, 0.5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    training = LocalTraining(0.2, momentum=0.9)
+    plain = last(fedavg(Federation(clients), model, start=start, rounds=2, training=training))
+    none = Regularization()
+    same = last(
+        fedavgr(
+            Federation(clients),
+            model,
+            start=start,
+            rounds=2,
+            training=training,
+            regularization=none,
+        )
+    )
+    assert np.array_equal(plain.parameters, same.parameters)
+
+
+def spread_of_means(model, parameters, clients):
+    """Mean squared distance of the clients' mean features from the pooled mean."""
+    network = model.build()
+    load(network, parameters)
+    means = []
+    with torch.no_grad():
+        for c in clients:
+            X = torch.from_numpy(c.features.astype(np.float32))
+            means.append(network.features(X).mean(dim=0).numpy())
+    return float(np.square(means - np.mean(means, axis=0)).sum(axis=1).mean())
+
+
+@pytest.mark.parametrize("distribution", ["moments", "mixture"])
+def test_mmd_draws_the_clients_features_together(clients, distribution):
+    model = FourierModel(3, 5, 20, 0.5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    training = LocalTraining(0.2, epochs=2)
+    spread = []
+    for gamma in (0.0, 3.0):
+        state = last(
+            fedavgr(
+                Federation(clients),
+                model,
+                start=start,
+                rounds=10,
+                training=training,
+                regularization=Regularization(mmd=gamma),
+                distribution=distribution,
+            )
+        )
+        spread.append(spread_of_means(model, state.parameters, clients))
+    assert spread[1] < 0.7 * spread[0]
+
+
+def test_moments_run_under_secure_aggregation_and_the_mixture_refuses(clients):
+    model = FourierModel(3, 5, 10, 0.5)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    options = {
+        "start": start,
+        "rounds": 1,
+        "training": LocalTraining(0.1),
+        "regularization": Regularization(1e-4, 1e-4, 0.1),
+    }
+    plain = last(fedavgr(Federation(clients), model, **options))
+    secure = Federation(clients, aggregation=SecureAggregation(clip=1000.0))
+    found = last(fedavgr(secure, model, **options))
+    assert np.abs(found.parameters - plain.parameters).max() < 1e-2
+    with pytest.raises(PrivacyError):
+        last(fedavgr(secure, model, **options, distribution="mixture"))

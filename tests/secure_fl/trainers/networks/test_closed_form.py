@@ -1,0 +1,89 @@
+"""Closed-form gradients against torch's autograd."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fl.trainers.networks import (
+    ConvNet,
+    FourierModel,
+    LinearModel,
+    LocalTraining,
+    NetworkState,
+    Perceptron,
+    Regularization,
+    fedavgr,
+)
+from secure_fl.trainers.networks.closed_form import ClosedForm, has_closed_form
+from secure_fl.trainers.networks.local import Autograd, as_vectors
+
+weights = st.sampled_from([0.0, 0.03, 1.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.booleans(), st.integers(1, 12), weights, weights, weights, st.booleans(), st.integers(0, 999)
+)
+def test_the_closed_form_is_the_gradient_that_autograd_finds(
+    fourier, records, trace, features, mmd, with_centre, seed
+):
+    rng = np.random.default_rng(seed)
+    model = FourierModel(3, 5, 8, 0.7) if fourier else LinearModel(3, 5)
+    width = 8 if fourier else 5
+    network = model.build(rng)
+    _, gradients = as_vectors(network, model.initial(rng))
+    centre = torch.from_numpy(rng.normal(size=(1, width)).astype(np.float32))
+    terms = Regularization(trace, features, mmd)
+    x = torch.from_numpy(rng.normal(size=(records, 5)).astype(np.float32))
+    y = torch.from_numpy(rng.integers(0, 3, records))
+    found = []
+    for kind in (Autograd, ClosedForm):
+        gradients.fill_(7.0)
+        kind(network, gradients, terms, centre if with_centre else None)(x, y)
+        found.append(gradients.clone())
+    assert torch.allclose(found[0], found[1], atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("model", [FourierModel(3, 5, 8, 0.7), LinearModel(3, 5)])
+def test_training_is_the_same_by_either_gradient(clients, model, monkeypatch):
+    from secure_fl.federation import Federation
+
+    found = []
+    for closed in (True, False):
+        if not closed:
+            monkeypatch.setattr(
+                "secure_fl.trainers.networks.local.has_closed_form", lambda network, device: False
+            )
+        states = fedavgr(
+            Federation(clients, seed=2),
+            model,
+            start=NetworkState(model.initial(np.random.default_rng(0))),
+            rounds=3,
+            training=LocalTraining(0.1, momentum=0.9, proximal=0.01),
+            regularization=Regularization(1e-3, 1e-2, 0.3),
+        )
+        *_, state = states
+        found.append(state.parameters)
+    assert np.allclose(found[0], found[1], atol=1e-5)
+
+
+def test_other_networks_and_devices_take_autograd():
+    for model, closed in (
+        (LinearModel(2, 3), True),
+        (FourierModel(2, 3), True),
+        (Perceptron(2, 3), False),
+        (ConvNet(2, (1, 10, 10)), False),
+    ):
+        assert has_closed_form(model.build(), "cpu") == closed
+        assert not has_closed_form(model.build(), "cuda")
+
+
+def test_a_batch_that_is_not_finite_gives_a_gradient_that_is_not():
+    model = FourierModel(3, 5, 8, 0.7)
+    network = model.build(np.random.default_rng(0))
+    _, gradients = as_vectors(network, model.initial(np.random.default_rng(0)))
+    x, y = torch.full((4, 5), torch.nan), torch.zeros(4, dtype=torch.int64)
+    ClosedForm(network, gradients, Regularization(0.1, 0.1, 0.1), None)(x, y)
+    assert not gradients.isfinite().any()
