@@ -238,7 +238,7 @@ def _model() -> Any:
 
 
 def _trainer(task: Task, model: Any) -> Trainer:
-    from secure_fl.trainers.networks.kfac import Curvature
+    from secure_fl.trainers.linear.server import Adam, Momentum
     from secure_fl.trainers.networks import (
         LocalTraining,
         NetworkState,
@@ -248,7 +248,7 @@ def _trainer(task: Task, model: Any) -> Trainer:
         fedpm,
         fedrco,
     )
-    from secure_fl.trainers.linear.server import Adam, Momentum
+    from secure_fl.trainers.networks.kfac import Curvature
 
     common: dict[str, Any] = {
         "start": NetworkState(model.initial(np.random.default_rng(task.seed))),

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks._harness import Table
 from fhe.envelope import write_atomic
-from secure_fl.files import read_json_object
 from secure_fl.errors import InputError
+from secure_fl.files import read_json_object
 
 FORMAT_VERSION = 1
 MAX_BYTES = 64 * 2**20

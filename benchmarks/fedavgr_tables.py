@@ -200,7 +200,13 @@ def _weights(chosen: dict[str, float]) -> Any:
 
 def _chosen(name: str, epochs: int) -> Chosen:
     """Cross-validation on the training records of seed 0's partition."""
-    from secure_fl.trainers.networks import coordinate_search, cross_validated, fedavg, fedavgr, folds
+    from secure_fl.trainers.networks import (
+        coordinate_search,
+        cross_validated,
+        fedavg,
+        fedavgr,
+        folds,
+    )
 
     setting, rng = _setting(name, 0, epochs), np.random.default_rng(0)
     few = [rng.permutation(len(c))[:FOLD_RECORDS] for c in setting.clients]

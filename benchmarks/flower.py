@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks._harness import Run, benchmark
+from secure_fl.crypto.identities import write_identity
 from secure_fl.data import read_clients, write_clients
+from secure_fl.data.samples import digits_split
+from secure_fl.data.splitting import Division, divide
+from secure_fl.demo.flower_parties import POLL, Loopback, loopback
+from secure_fl.flower.app import write_app
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
 from secure_fl.training.recipe import Recipe
-from secure_fl.flower.app import write_app
-from secure_fl.crypto.identities import write_identity
-from secure_fl.demo.flower_parties import POLL, Loopback, loopback
-from secure_fl.data.samples import digits_split
-from secure_fl.data.splitting import Division, divide
 
 CLIENTS = 3
 SEED = 0

@@ -24,8 +24,8 @@ from dp import Ledger
 from fhe.code import CodeRange, encode_measures
 from secure_fl.data import dirichlet
 from secure_fl.federation import Federation, SecureAggregation
-from secure_fl.objectives import SquaredLoss
 from secure_fl.heads.record_private import released_range
+from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import (
     discriminant_machines,
     kahm_record_private,

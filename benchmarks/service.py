@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 import fhe
 from benchmarks._harness import Run, Table, benchmark, timed
 from kahm import classify
+from secure_fl.demo.network import train_parties
+from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment, deployment, set_up
 from secure_fl.heads.codes import head_codes
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
-from secure_fl.demo.network import train_parties
-from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment, deployment, set_up
 from secure_fl.service.members import read_member
 from secure_fl.service.querier import Querier, Terms
 

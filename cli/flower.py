@@ -106,8 +106,8 @@ def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> N
     import subprocess
     import sys
 
-    from secure_fl.files import refuse_existing
     from secure_fl.errors import InputError
+    from secure_fl.files import refuse_existing
 
     refuse_existing(out)
     if not (folder / "pyproject.toml").is_file():

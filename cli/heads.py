@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from secure_fl.heads.bounds import ClassBounds
     from secure_fl.heads.manifest import Manifest
     from secure_fl.heads.released import PrivacyPlan
-    from secure_fl.heads.fitting import Progress
+    from secure_fl.progress import Progress
 
 BOUND_DELTA = 0.05
 """The bounds that are printed hold with probability 1 minus this."""
@@ -36,8 +36,8 @@ def train_heads(
 
     `facts` are those of a manifest that is made here; with `federation` only its unit counts.
     """
-    from secure_fl import training
     from secure_fl.files import refuse_existing
+    from secure_fl.heads.fitting import train_heads as fit_heads
     from secure_fl.heads.released import train_private_heads
     from secure_fl.heads.run_folder import create_run
 
@@ -53,7 +53,7 @@ def train_heads(
         factor = manifest.scale
         scaled = [(each.name, each.X * each.X.dtype.type(factor), each.y) for each in clients]
         if plan is None:
-            heads = training.train_heads(scaled, manifest, seed=seed, progress=progress)
+            heads = fit_heads(scaled, manifest, seed=seed, progress=progress)
         else:
             heads, statements = train_private_heads(scaled, manifest, plan, books, progress)
         sizes = create_run(out, heads, manifest, statements)
@@ -133,8 +133,8 @@ def _join_federation(
     source: Path, reading: "ReadOptions", federation: Path, unit: str, progress: "Progress"
 ) -> "tuple[tuple[Dataset, ...], Manifest]":
     from secure_fl.errors import InputError
-    from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.fitting import read_party
+    from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(federation)
     if manifest.unit != unit:

@@ -10,9 +10,9 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset
-    from secure_fl.training.linear import Trained
     from secure_fl.federation import ClientPrivacy
     from secure_fl.trainers.networks.recipe import NetworkRecipe
+    from secure_fl.training.linear import Trained
 
 # Repeated here because importing the networks takes seconds; a test compares.
 NETWORK_METHODS = (
@@ -159,7 +159,8 @@ def train_network(
 ) -> "Trained":
     """Runs the recipe, with what every record is promised, if anything."""
     from secure_fl.errors import InputError
-    from secure_fl.trainers.networks import DPSGD, training
+    from secure_fl.trainers.networks import DPSGD
+    from secure_fl.training.networks import train_network as run
 
     promise = None
     if record is not None:
@@ -169,6 +170,4 @@ def train_network(
         except ValueError as error:
             raise InputError(str(error)) from None
         options = options | {"ledgers": ledgers, "budget": record.budget}
-    return training.train_network(
-        clients, recipe, client_level=noise, record_level=promise, **options
-    )
+    return run(clients, recipe, client_level=noise, record_level=promise, **options)

@@ -21,9 +21,10 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
-    from secure_fl.training.linear import RecordPrivacy, Trained
     from secure_fl.federation import ClientPrivacy
+    from secure_fl.privacy.promises import RecordPrivacy
     from secure_fl.trainers.networks.recipe import NetworkRecipe
+    from secure_fl.training.linear import Trained
     from secure_fl.training.recipe import Recipe
 
 # Repeated here because importing the trainers takes a second; a test compares.
@@ -198,11 +199,11 @@ def train_rounds(
     import shutil
 
     from fhe.envelope import PRIVATE
-    from secure_fl.files import new_folder, refuse_existing
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.training.model_files import FILE, PERSONAL
+    from secure_fl.files import new_folder, refuse_existing
     from secure_fl.privacy.promises import client_privacy
+    from secure_fl.training.model_files import FILE, PERSONAL
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
@@ -274,8 +275,8 @@ def _train_linear(
     books: Path,
     options: dict[str, Any],
 ) -> "Trained":
-    from secure_fl.training.linear import train_linear_model
     from secure_fl.privacy.promises import record_privacy
+    from secure_fl.training.linear import train_linear_model
 
     privacy: ClientPrivacy | RecordPrivacy | None = noise
     if record is not None:
@@ -337,7 +338,7 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
 def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
     """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder."""
     from secure_fl.heads.queries import parse_rows, read_queries
-    from secure_fl.training.model_files import load_model
+    from secure_fl.training.loading import load_model
 
     trained = load_model(model)
     reader = make_read_options(**reading)

@@ -1,13 +1,24 @@
-"""Errors that a user can mend, each one line: what, where, found, expected, what to do."""
+"""Every error that a user meets, each one line: what, where, found, expected, what to do.
+
+Two branches: `InputError` for what was handed in and can be mended there, `WorkError` for work that
+failed although it was asked for rightly. The command line exits with 2 and 1.
+"""
 
 __all__ = [
     "ClientError",
     "FeatureError",
+    "FederationError",
     "FormatError",
     "InputError",
     "LabelError",
     "MissingExtraError",
     "PartitionError",
+    "PrivacyError",
+    "ProtocolError",
+    "QuorumError",
+    "ServiceError",
+    "StepError",
+    "WorkError",
 ]
 
 
@@ -48,6 +59,40 @@ class PartitionError(InputError):
 
 class MissingExtraError(InputError):
     """An optional dependency is not installed; the message names the extra."""
+
+
+class FederationError(InputError):
+    """A federation's handle was set up or called in a way that cannot work."""
+
+
+class PrivacyError(FederationError):
+    """What was asked would show the server more than a sum, or cost more than the budget."""
+
+
+class WorkError(RuntimeError):
+    """Work that was asked for rightly and failed; the command line prints it and exits with 1."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_one_line(message))
+
+
+class QuorumError(WorkError):
+    """Too few clients are left in a round; nothing of it was aggregated or revealed."""
+
+
+class StepError(WorkError):
+    """A client's step failed; the message names the client, the step and the cause."""
+
+
+class ProtocolError(WorkError):
+    """The other side of a secure sum said something that an honest one would not; this side stops.
+
+    One line: who, in which step, what was found and what was expected.
+    """
+
+
+class ServiceError(WorkError):
+    """Another party could not be reached, refused, or sent what it should not have sent."""
 
 
 def _one_line(message: str) -> str:

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from fhe.envelope import PRIVATE, write_atomic
-from secure_fl.errors import InputError
 from secure_fl.crypto.keys import KEY, Directory, Identity
+from secure_fl.errors import InputError
 
 
 def write_identity(path: Path) -> str:

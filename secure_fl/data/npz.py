@@ -11,11 +11,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.files import new_folder, private_file
 from secure_fl.data._streams import MAX_BYTES, unreadable
 from secure_fl.data.dataset import Dataset, Records, as_float, check_name, require_finite
 from secure_fl.data.labels import label_text
 from secure_fl.errors import ClientError, FeatureError, FormatError, LabelError
+from secure_fl.files import new_folder, private_file
 
 _ARRAYS = ("X", "y", "classes", "features", "groups")
 _REQUIRED = ("X", "y")

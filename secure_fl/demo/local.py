@@ -13,15 +13,16 @@ import numpy as np
 
 import fhe
 from kahm import classify
-from secure_fl.files import new_folder
 from secure_fl.data import Dataset, read_clients, write_clients
-from secure_fl.heads.head import Head
-from secure_fl.heads.codes import head_codes, rule_parameters
-from secure_fl.heads.manifest import Manifest, make_manifest
-from secure_fl.heads.run_folder import all_measures, create_run, load_run
 from secure_fl.data.samples import digits_split
 from secure_fl.data.splitting import Division, divide
-from secure_fl.heads.fitting import Progress, quiet, train_heads
+from secure_fl.files import new_folder
+from secure_fl.heads.codes import head_codes, rule_parameters
+from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.head import Head
+from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.heads.run_folder import all_measures, create_run, load_run
+from secure_fl.progress import Progress, quiet
 
 CLIENTS = 5
 ALPHA = 0.5

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from kahm import classify
 from secure_fl.data import Dataset, read_clients, write_clients
-from secure_fl.heads.head import Head
-from secure_fl.heads.codes import head_codes
-from secure_fl.heads.manifest import Manifest, make_manifest
 from secure_fl.data.samples import digits_split
-from secure_fl.errors import ServiceError
-from secure_fl.demo.service_parties import Deployment, deployment, set_up
 from secure_fl.data.splitting import Division, divide
-from secure_fl.heads.fitting import Progress, quiet, train_heads
+from secure_fl.demo.service_parties import Deployment, deployment, set_up
+from secure_fl.errors import ServiceError
+from secure_fl.heads.codes import head_codes
+from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.head import Head
+from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.progress import Progress, quiet
 
 CLIENTS = 3
 ALPHA = 0.1

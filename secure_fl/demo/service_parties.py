@@ -21,10 +21,10 @@ from typing import Any
 import fhe
 from fhe.keys import EVALUATION_FILE
 from fhe.public_key import PUBLIC_FILE
-from secure_fl.heads.head import Head, save_head
-from secure_fl.heads.codes import rule_parameters
-from secure_fl.heads.manifest import ROLES, Manifest, save_manifest
 from secure_fl.errors import ServiceError
+from secure_fl.heads.codes import rule_parameters
+from secure_fl.heads.head import Head, save_head
+from secure_fl.heads.manifest import ROLES, Manifest, save_manifest
 from secure_fl.service.members import enrol, make_member_keys
 
 START = 120.0

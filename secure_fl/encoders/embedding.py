@@ -5,7 +5,7 @@ from pathlib import Path
 
 from secure_fl.data import ClassList, Dataset, ReadOptions, assemble, client_files, read_client
 from secure_fl.encoders.sentence import SentenceEncoder, encode_records
-from secure_fl.heads.fitting import Progress
+from secure_fl.progress import Progress
 
 
 def embed_clients(

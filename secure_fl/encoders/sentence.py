@@ -17,16 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from secure_fl.data.dataset import Records, require_finite
 from secure_fl.encoders.cache import CacheWarning, EmbeddingCache, text_key
 from secure_fl.encoders.local_models import model_files, model_folder
-from secure_fl.data.dataset import Records, require_finite
 from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError
 
 __all__ = [
     "CacheWarning",
     "Encoder",
     "IdentityEncoder",
-    "Progress",
     "SentenceEncoder",
     "encode_records",
     "encoder_from_json",

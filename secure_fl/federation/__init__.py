@@ -1,9 +1,9 @@
 """Clients that compute on their own records, and a server that learns sums over them."""
 
+from secure_fl.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
-from secure_fl.errors import FederationError, PrivacyError, QuorumError, StepError
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Meter, Traffic
 from secure_fl.federation.participation import (

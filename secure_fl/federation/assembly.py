@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from secure_fl.federation.client import Client
 from secure_fl.errors import FederationError
-from secure_fl.federation.privacy import Accountant, ClientPrivacy, NoiseSource, PrivateEncoding
+from secure_fl.federation.client import Client
 from secure_fl.federation.executor import InProcess, Runtime, Threads
+from secure_fl.federation.privacy import Accountant, ClientPrivacy, NoiseSource, PrivateEncoding
 from secure_fl.federation.secagg.encoding import FixedPoint
 from secure_fl.federation.secure import SecureAggregation, SecureSum
 from secure_fl.federation.vector import Private, Quantised, VectorSum

@@ -15,9 +15,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.errors import FederationError
 from secure_fl.federation import wire
 from secure_fl.federation.client import Client
-from secure_fl.errors import FederationError
 from secure_fl.federation.trees import Array
 
 KIND = "federation checkpoint"

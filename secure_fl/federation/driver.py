@@ -5,67 +5,69 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fhe.envelope import write_atomic
-from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.errors import FederationError
-
-if TYPE_CHECKING:
-    from secure_fl.federation.handle import Federation
+from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.engine import Engine
+from secure_fl.federation.privacy import statement
 
 S = TypeVar("S")
 
 
 def drive(
-    fed: "Federation",
+    engine: Engine,
     states: Iterator[S],
     *,
+    resumed: object,
     checkpoint: Path | None,
     metrics: Path | None,
     progress: Callable[[str], None] | None,
     measure: Callable[[S], Mapping[str, float]] | None,
 ) -> Iterator[S]:
-    """See `Federation.rounds`."""
-    lines = None if metrics is None else RoundLog(metrics, fed.round)
+    """See `Federation.rounds`; `resumed` is the state of a checkpoint, whose round is closed."""
+    lines = None if metrics is None else RoundLog(metrics, engine.round)
     started = time.perf_counter()
     for state in states:
         # A trainer that was resumed may yield once more what it started from.
-        if not fed.resumed_from(state):
+        if resumed is None or state is not resumed:
             figures = _finite({} if measure is None else measure(state))
             line: dict[str, Any] = {}
             if lines is not None or progress is not None:
-                line = {**_facts(fed, time.perf_counter() - started), **figures}
-            fed.close_round()
+                line = {**_facts(engine, time.perf_counter() - started), **figures}
+            engine.close_round()
             # In this order: a line without its checkpoint is written again by a resumed run.
             if lines is not None:
                 lines.write(line)
             if checkpoint is not None:
-                checkpoints.save(checkpoint, fed.snapshot(state))
+                checkpoints.save(checkpoint, engine.snapshot(state))
             if progress is not None:
                 progress(_text(line, figures))
         yield state
         started = time.perf_counter()
-    if progress is not None and fed.spent is not None:
-        progress(fed.privacy_statement())
+    accountant = engine.stages.accountant
+    if progress is not None and accountant is not None:
+        progress(statement(accountant))
 
 
-def _facts(fed: "Federation", seconds: float) -> dict[str, Any]:
-    traffic = fed.meter.of_round()
-    spent = fed.spent
+def _facts(engine: Engine, seconds: float) -> dict[str, Any]:
+    traffic = engine.meter.of_round()
+    accountant = engine.stages.accountant
+    spent = None if accountant is None else accountant.spent()
     return {
-        "round": fed.round,
+        "round": engine.round,
         "seconds": round(seconds, 4),
-        "participants": len(fed.participants),
-        "survivors": len(fed.survivors),
-        "calls": fed.calls,
+        "participants": len(engine.participants),
+        "survivors": len(engine.survivors),
+        "calls": engine.calls,
         "bytes_down": traffic.bytes_down,
         "bytes_up": traffic.bytes_up,
         "floats_down": traffic.floats_down,
         "floats_up": traffic.floats_up,
-        "clients": fed.meter.rows(fed.participants),
-        "refused": list(fed.refused),
-        "outside": fed.outside,
+        "clients": engine.meter.rows(engine.participants),
+        "refused": list(engine.refused),
+        "outside": dict(engine.outside),
         "epsilon": None if spent is None or math.isinf(spent.epsilon) else spent.epsilon,
     }
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from secure_fl.crypto.keys import digest
+from secure_fl.errors import FederationError
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation import wire
 from secure_fl.federation.assembly import (
@@ -20,7 +22,7 @@ from secure_fl.federation.assembly import (
 )
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
-from secure_fl.errors import FederationError
+from secure_fl.federation.executor import Call, InProcess
 from secure_fl.federation.metering import Meter
 from secure_fl.federation.participation import (
     AllClients,
@@ -31,8 +33,6 @@ from secure_fl.federation.participation import (
 )
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
 from secure_fl.federation.privacy import ClientPrivacy
-from secure_fl.federation.executor import Call, InProcess
-from secure_fl.crypto.keys import digest
 from secure_fl.federation.secagg.parameters import SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from secure_fl.errors import StepError
 from secure_fl.federation.client import Client
 from secure_fl.federation.cohort import Cohort, Stack, Together, together_form
-from secure_fl.errors import StepError
 from secure_fl.federation.trees import Array, Tree
 
 

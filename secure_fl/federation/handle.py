@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dp import Composition
+from secure_fl.errors import PrivacyError
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.driver import drive
 from secure_fl.federation.engine import Engine, Options
-from secure_fl.errors import PrivacyError
 from secure_fl.federation.metering import Meter
 from secure_fl.federation.participation import DropOuts, Participation
 from secure_fl.federation.privacy import ClientPrivacy, statement
@@ -251,8 +251,9 @@ class Federation:
             The states.
         """
         return drive(
-            self,
+            self._engine,
             states,
+            resumed=self._resumed,
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from secure_fl.errors import FederationError
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import LowRankRows, Rows, SparseRows, Stack
-from secure_fl.errors import FederationError
 from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
 
 

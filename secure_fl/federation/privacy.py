@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from dp import BudgetError, Composition, Event, Ledger, Membership, compose
 from dp.exact import RandomSource
+from secure_fl.crypto.keys import derive, digest
 from secure_fl.errors import PrivacyError
 from secure_fl.federation.noises import NOISES, NoiseName
 from secure_fl.federation.secagg.encoding import FixedPoint
-from secure_fl.crypto.keys import derive, digest
 
 Codes = NDArray[np.int64]
 

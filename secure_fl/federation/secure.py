@@ -6,10 +6,10 @@ from typing import Literal
 
 from attrs import frozen
 
+from secure_fl.crypto.keys import Entropy, Identity, Member
 from secure_fl.federation.participation import Stage
 from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.crypto.keys import Entropy, Identity, Member
 from secure_fl.federation.secagg.local import LocalRun, Observer, SecureTotal
 from secure_fl.federation.secagg.parameters import (
     Parameters,

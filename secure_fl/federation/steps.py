@@ -150,11 +150,29 @@ def import_by_name() -> None:
 
 
 def _found(registry: dict[str, Any], name: str, what: str) -> Any:
+    if name not in registry:
+        name = _renamed(name)
     if name not in registry and _import_by_name:
         importlib.import_module(name.partition(":")[0])
     if name not in registry:
         raise FederationError(f"{what} {name!r}: unknown here; import the module that defines it")
     return registry[name]
+
+
+_MOVED = {
+    "secure_fl.networks.trainers.": "secure_fl.trainers.networks.",
+    "secure_fl.networks.": "secure_fl.trainers.networks.",
+    "secure_fl.fednl.": "secure_fl.trainers.fednl.",
+    "secure_fl.trainers.": "secure_fl.trainers.linear.",
+}
+"""Where modules of version 0.1.0 are now: its checkpoints name records by them."""
+
+
+def _renamed(name: str) -> str:
+    for old, new in _MOVED.items():
+        if name.startswith(old) and not name.startswith(tuple(_MOVED.values())):
+            return new + name.removeprefix(old)
+    return name
 
 
 def _name_of(thing: Any, what: str) -> str:

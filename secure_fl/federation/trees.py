@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.federation.codes import PackedCodes
 from secure_fl.errors import FederationError
+from secure_fl.federation.codes import PackedCodes
 
 Array: TypeAlias = NDArray[Any]
 Tree: TypeAlias = Any

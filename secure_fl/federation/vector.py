@@ -11,9 +11,9 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from secure_fl.errors import PrivacyError, QuorumError
 from secure_fl.federation import wire
 from secure_fl.federation.codes import PackedCodes
-from secure_fl.errors import PrivacyError, QuorumError
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Stage
 from secure_fl.federation.plain import Contribution, same_structure

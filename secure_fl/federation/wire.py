@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fhe import envelope
-from secure_fl.federation.codes import PackedCodes
 from secure_fl.errors import FederationError
+from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.steps import find_record, record_name
 from secure_fl.federation.trees import Array, Leaf, LowRank, SparseArray, Structure
 

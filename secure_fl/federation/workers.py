@@ -20,9 +20,9 @@ import numpy as np
 import scipy.sparse
 
 from dp import Ledger
+from secure_fl.errors import StepError
 from secure_fl.federation import wire
 from secure_fl.federation.client import Client
-from secure_fl.errors import StepError
 from secure_fl.federation.executor import Call, InProcess
 from secure_fl.federation.steps import find_step, import_by_name, step_name
 from secure_fl.federation.trees import Array, Tree

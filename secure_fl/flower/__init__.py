@@ -1,8 +1,8 @@
 """Federations whose clients are other machines; see docs/deploy.md."""
 
-from secure_fl.flower.transport import Exchange
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.node import Node
 from secure_fl.flower.policy import Terms
+from secure_fl.flower.transport import Exchange
 
 __all__ = ["Exchange", "NetworkFederation", "Node", "Terms"]

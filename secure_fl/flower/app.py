@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
-from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.flower.node import Node
+from secure_fl.flower.transport import ANSWER, REQUEST
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -229,9 +229,7 @@ def write_app(folder: Path, config: Mapping[str, Any]) -> None:
         (aside / "pyproject.toml").write_text(_PROJECT + lines + "\n", encoding="utf-8")
         (package / "__init__.py").write_text('"""A run of securefl on Flower."""\n')
         for side in ("client", "server"):
-            text = (
-                f"from secure_fl.flower.app import make_{side}_app\n\napp = make_{side}_app()\n"
-            )
+            text = f"from secure_fl.flower.app import make_{side}_app\n\napp = make_{side}_app()\n"
             (package / f"{side}.py").write_text(text)
 
 

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.errors import FederationError
+from secure_fl.errors import FederationError, ProtocolError
 from secure_fl.federation.secagg.encoding import FixedPoint
-from secure_fl.errors import ProtocolError
 from secure_fl.federation.secagg.parameters import SESSION, Parameters
 from secure_fl.federation.trees import Structure
 

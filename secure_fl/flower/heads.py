@@ -16,12 +16,13 @@ import attrs
 from attrs import frozen
 
 import dp
-from secure_fl.files import new_folder
 from secure_fl.data import Dataset
-from secure_fl.errors import InputError
+from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
 from secure_fl.federation import Client
 from secure_fl.federation.checkpoint import records_digest
-from secure_fl.errors import FederationError, PrivacyError, QuorumError
+from secure_fl.files import new_folder
+from secure_fl.flower.transport import Line
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import Head, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
 from secure_fl.heads.released import (
@@ -30,8 +31,6 @@ from secure_fl.heads.released import (
     save_statements,
     train_private_head,
 )
-from secure_fl.flower.transport import Line
-from secure_fl.heads.fitting import train_heads
 
 ORIGIN = "origin.json"
 """What a kept head was made of, as a digest."""

@@ -7,8 +7,8 @@ through the node's own memory; they never leave its machine.
 from collections.abc import Mapping
 from typing import Any
 
-from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.crypto.keys import KeyPair, Member, PairKeys
+from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.flower.descriptions import as_array
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from secure_fl.errors import FederationError, QuorumError, StepError
 from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.engine import Engine, Options
-from secure_fl.errors import FederationError, QuorumError, StepError
+from secure_fl.federation.executor import Call
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Participation
 from secure_fl.federation.privacy import ClientPrivacy
-from secure_fl.federation.executor import Call
 from secure_fl.federation.secagg.parameters import SESSION, Parameters
 from secure_fl.federation.secagg.server import ProtocolServer
 from secure_fl.federation.secure import SecureAggregation

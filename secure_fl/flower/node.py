@@ -17,24 +17,29 @@ import numpy as np
 
 from dp import BudgetError
 from fhe.envelope import PRIVATE, write_atomic
-from secure_fl.errors import InputError
+from secure_fl.crypto.keys import KEY, Directory, Identity, Member
+from secure_fl.errors import (
+    FederationError,
+    InputError,
+    PrivacyError,
+    ProtocolError,
+    QuorumError,
+    StepError,
+)
 from secure_fl.federation import wire
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
-from secure_fl.errors import FederationError, PrivacyError, QuorumError, StepError
-from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.executor import Call, InProcess
+from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.errors import ProtocolError
-from secure_fl.crypto.keys import KEY, Directory, Identity, Member
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
 from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
 from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.kept_client import KeptClient
-from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.flower.policy import Terms
+from secure_fl.flower.transport import ANSWER, REQUEST
 
 log = logging.getLogger(__name__)
 

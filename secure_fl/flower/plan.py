@@ -10,9 +10,9 @@ from attrs import frozen
 
 import dp
 from secure_fl.errors import InputError
+from secure_fl.flower.heads import HeadRecipe
 from secure_fl.heads.released import PrivacyPlan
 from secure_fl.training.recipe import FEDNL, Recipe
-from secure_fl.flower.heads import HeadRecipe
 
 UNWEIGHTED = FEDNL | {"private-ridge"}
 """Methods that ask for sums alone, in which no client's number of records counts."""

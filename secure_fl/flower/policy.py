@@ -7,8 +7,8 @@ from typing import Any
 from attrs import frozen
 
 from dp import Ledger
-from secure_fl.federation.client import Client
 from secure_fl.errors import PrivacyError
+from secure_fl.federation.client import Client
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.steps import find_promise
 from secure_fl.flower.descriptions import encoding_of

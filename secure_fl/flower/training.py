@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
-from secure_fl.training.recipe import Recipe
 from secure_fl.flower.heads import HeadRecipe, encoder_fingerprint, train_remote_heads
-from secure_fl.flower.transport import Exchange, Line
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.plan import UNWEIGHTED, Plan
+from secure_fl.flower.transport import Exchange, Line
+from secure_fl.training.recipe import Recipe
 
 
 def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> None:
@@ -95,8 +95,8 @@ def _train_model(
     import shutil
 
     from secure_fl.files import new_folder
+    from secure_fl.privacy.promises import RecordPrivacy
     from secure_fl.training.linear import (
-        RecordPrivacy,
         model_weights,
         objective_of,
         random_features,

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from secure_fl.federation import wire
 from secure_fl.errors import FederationError
+from secure_fl.federation import wire
 
 log = logging.getLogger(__name__)
 

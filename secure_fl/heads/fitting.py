@@ -11,14 +11,9 @@ from secure_fl.data import ClassList, Dataset, ReadOptions, client_files, read_c
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head, train_head
 from secure_fl.heads.manifest import Manifest
+from secure_fl.progress import Progress, quiet
 
 Array = NDArray[Any]
-Progress = Callable[[str, int, int], None]
-"""Called with a phase, the steps done and all steps."""
-
-
-def quiet(phase: str, done: int, total: int) -> None:
-    """Reports nothing."""
 
 
 def train_heads(

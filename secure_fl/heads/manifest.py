@@ -17,8 +17,8 @@ from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_le
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
-from secure_fl.files import read_json_object
 from secure_fl.errors import InputError
+from secure_fl.files import read_json_object
 
 FORMAT_VERSION = 1
 FILE_NAME = "federation.json"

@@ -15,10 +15,10 @@ from dp import Record, Statement
 from kahm import Bank, Measure
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.training.linear import RecordPrivacy
 from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
+from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
 from secure_fl.trainers.linear._noisy_moments import SENSITIVITY
 from secure_fl.trainers.linear._record_noise import GRID

@@ -22,7 +22,7 @@ from kahm import Bank, split
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
-from secure_fl.heads.fitting import Progress, quiet
+from secure_fl.progress import Progress, quiet
 
 Array = NDArray[Any]
 STATEMENT_FILES = ("statement.json", "statement.txt")

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp import Statement
-from secure_fl.files import new_folder
 from secure_fl.errors import InputError
+from secure_fl.files import new_folder
 from secure_fl.heads.head import Head, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, save_manifest
 from secure_fl.heads.released import save_statements

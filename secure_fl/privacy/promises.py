@@ -1,15 +1,14 @@
 """Noise and books of an iterative training run, from the numbers that its parties agree on."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dp import Budget, Ledger, Record
 from secure_fl.errors import InputError
-from secure_fl.training.linear import RecordPrivacy
 from secure_fl.federation import ClientPrivacy, calibrate
 from secure_fl.federation.noises import NoiseName
 from secure_fl.federation.privacy import UNIT
-from secure_fl.training.recipe import FEDNL, Recipe
 
 
 class Planned(Protocol):
@@ -19,8 +18,39 @@ class Planned(Protocol):
     def method(self) -> str:
         """Name of the trainer."""
 
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked."""
+
+    @property
+    def bounded(self) -> str:
+        """What to do so that the number of sums is known beforehand."""
+
     def sums(self, classes: int) -> int | None:
         """Sums that a run asks for at most; None where that is not known beforehand."""
+
+
+@dataclass(frozen=True)
+class RecordPrivacy:
+    """What the method private-ridge promises; see `secure_fl.trainers.linear.private_ridge`.
+
+    Attributes:
+        epsilon: > 0, per record replaced, its label included.
+        delta: in (0, 1).
+        norm: public L2 norm that records are clipped to, > 0, after scaling and random features.
+        ledger: the books.
+    """
+
+    epsilon: float
+    delta: float
+    norm: float
+    ledger: Ledger
+
+    def text(self) -> str:
+        """What the books say, in one line with the unit."""
+        unit = Record(self.norm)
+        total = self.ledger.get_epsilon(self.delta, unit)
+        return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
 
 
 def client_privacy(
@@ -51,10 +81,9 @@ def client_privacy(
         raise InputError("client-epsilon: needs --clip, a public L2 norm of a client's update")
     sums = recipe.sums(classes)
     if sums is None:
-        without = "take fednl" if recipe.method in FEDNL else "switch it off (--no-safeguard)"
         raise InputError(
             f"client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
-            f" and each costs privacy; {without}"
+            f" and each costs privacy; {recipe.bounded}"
         )
     multiplier = calibrate(epsilon, delta, sums, noise)
     ledger = _opened(books, Budget(epsilon, delta, UNIT))
@@ -62,7 +91,7 @@ def client_privacy(
 
 
 def record_privacy(
-    recipe: Recipe, epsilon: float, delta: float, norm: float, books: Path
+    recipe: Planned, epsilon: float, delta: float, norm: float, books: Path
 ) -> RecordPrivacy:
     """What private-ridge promises every record.
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from secure_fl.data import ReadOptions
 from secure_fl.heads.manifest import Manifest, load_manifest
+from secure_fl.heads.run_folder import load_run
 from secure_fl.report.encryption import Encryption, read_encryption
 from secure_fl.report.measured import Measured, measure_run
 from secure_fl.report.privacy import ClientPrivacy, read_privacy
 from secure_fl.report.rounds import Round, read_rounds
-from secure_fl.heads.run_folder import load_run
 
 
 @attrs.frozen(kw_only=True)

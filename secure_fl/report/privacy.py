@@ -11,8 +11,8 @@ import attrs
 
 import dp
 from dp.statement import RecordLevel
-from secure_fl.files import read_json_object
 from secure_fl.errors import InputError
+from secure_fl.files import read_json_object
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.released import STATEMENT_FILES
 

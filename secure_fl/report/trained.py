@@ -13,14 +13,15 @@ import dp
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
-from secure_fl.training.linear_model import LinearModel
 from secure_fl.heads.queries import read_queries
 from secure_fl.report import html
 from secure_fl.report.monitor import monitor_chapter
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
 from secure_fl.report.rounds import Round, read_rounds
-from secure_fl.training.model_files import FILE, load_model
+from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.loading import load_model
+from secure_fl.training.model_files import FILE
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork

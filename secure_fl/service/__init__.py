@@ -5,7 +5,7 @@ opens a port. Every message is signed by a member of the federation; queries are
 contributor and pass the evaluator unread. `docs/service.md` tells what each party sees.
 """
 
-from .errors import ServiceError
-from .members import Member, enrol, make_member_keys, read_member
+from secure_fl.errors import ServiceError
+from secure_fl.service.members import Member, enrol, make_member_keys, read_member
 
 __all__ = ["Member", "ServiceError", "enrol", "make_member_keys", "read_member"]

@@ -9,8 +9,8 @@ from typing import Self
 import httpx
 from attrs import frozen
 
-from secure_fl.heads.manifest import Manifest
 from secure_fl.errors import ServiceError
+from secure_fl.heads.manifest import Manifest
 from secure_fl.service.members import Member, signature_keys
 from secure_fl.service.serving import check_url
 from secure_fl.service.signing import (

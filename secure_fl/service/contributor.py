@@ -14,12 +14,11 @@ from attrs import frozen
 
 import fhe
 from kahm.errors import InputError as MeasureError
-from secure_fl.errors import InputError
-from secure_fl.heads.head import Head
+from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.codes import head_codes
+from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
-from secure_fl.errors import ServiceError
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox

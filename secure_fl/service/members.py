@@ -12,10 +12,10 @@ import attrs
 from attrs import field, frozen
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from secure_fl.errors import InputError
-from secure_fl.crypto.keys import KEY, Directory, Identity, derive
-from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
 from secure_fl.crypto.identities import read_identity, write_identity
+from secure_fl.crypto.keys import KEY, Directory, Identity, derive
+from secure_fl.errors import InputError
+from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
 
 
 @frozen

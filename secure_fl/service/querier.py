@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit
+from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
-from secure_fl.errors import InputError, ServiceError
 from secure_fl.service.members import Member
 from secure_fl.service.sealed_query import BATCH, Facts, seal_query
 

@@ -7,8 +7,8 @@ from attrs import frozen
 
 import fhe
 from fhe.public_key import ciphertext_bytes
-from secure_fl.errors import InputError
 from secure_fl.crypto.keys import Directory
+from secure_fl.errors import InputError
 from secure_fl.heads.codes import rule_parameters
 from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.service.members import signature_keys

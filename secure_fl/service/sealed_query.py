@@ -21,9 +21,8 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.audit import Audit
 from fhe.envelope import pack, unpack
-from secure_fl.errors import FormatError, InputError
-from secure_fl.errors import ProtocolError
 from secure_fl.crypto.keys import digest, verify
+from secure_fl.errors import FormatError, InputError, ProtocolError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.members import Member, sealing_key, signature_keys
 

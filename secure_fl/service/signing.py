@@ -16,9 +16,8 @@ from typing import TypeVar
 import attrs
 from attrs import frozen
 
-from secure_fl.errors import ProtocolError
 from secure_fl.crypto.keys import SIGNATURE, Directory, verify
-from secure_fl.errors import ServiceError
+from secure_fl.errors import ProtocolError, ServiceError
 from secure_fl.service.members import Member
 
 SCHEME = "Securefl"

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp import Ledger, Record
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
-from secure_fl.training.fednl import fednl_states
-from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
-from secure_fl.training.recipe import AT_ONCE, FEDNL, SQUARED, Recipe
+from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear import (
     LBFGS,
     Adam,
@@ -39,33 +36,13 @@ from secure_fl.trainers.linear import (
     oneshot,
     private_ridge,
 )
+from secure_fl.training.fednl import fednl_states
+from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.training.loop import States, federation_of, last_state, traffic_of
+from secure_fl.training.recipe import AT_ONCE, FEDNL, SQUARED, Recipe
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork
-
-
-@dataclass(frozen=True)
-class RecordPrivacy:
-    """What the method private-ridge promises; see `secure_fl.trainers.linear.private_ridge`.
-
-    Attributes:
-        epsilon: > 0, per record replaced, its label included.
-        delta: in (0, 1).
-        norm: public L2 norm that records are clipped to, > 0, after scaling and random features.
-        ledger: the books.
-    """
-
-    epsilon: float
-    delta: float
-    norm: float
-    ledger: Ledger
-
-    def text(self) -> str:
-        """What the books say, in one line with the unit."""
-        unit = Record(self.norm)
-        total = self.ledger.get_epsilon(self.delta, unit)
-        return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
 
 
 @dataclass(frozen=True, eq=False)

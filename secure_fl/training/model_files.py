@@ -1,15 +1,8 @@
-"""Models of iterative trainers as files: linear ones and networks, by one name in a run folder."""
+"""What the files of both kinds of model have in common: their name, kinds and description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from fhe.envelope import read_header
-
-if TYPE_CHECKING:
-    from secure_fl.training.linear_model import LinearModel
-    from secure_fl.training.network_model import TrainedNetwork
+from typing import Any
 
 FILE = "model"
 """Name of the model in a run folder."""
@@ -58,24 +51,3 @@ class Description:
             float(header["scale"]),
             dict(header["origin"]),
         )
-
-
-def load_model(path: Path) -> "LinearModel | TrainedNetwork":
-    """Reads a model of either kind; torch is imported for networks alone.
-
-    Args:
-        path: the file, or the run folder with it.
-
-    Raises:
-        fhe.errors.InputError: absent, truncated, damaged, or of another kind or version.
-        FormatError: its parts do not belong together.
-    """
-    file = path / FILE if path.is_dir() else path
-    kind, _, _ = read_header(file, (LINEAR, NETWORK))
-    if kind == NETWORK:
-        from secure_fl.training.network_model import TrainedNetwork
-
-        return TrainedNetwork.load(file)
-    from secure_fl.training.linear_model import LinearModel
-
-    return LinearModel.load(file)

@@ -9,21 +9,9 @@ import numpy as np
 
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.training.linear import Trained
 from secure_fl.federation import Client, ClientPrivacy, Federation
-from secure_fl.training.network_model import TrainedNetwork
-from secure_fl.trainers.networks.local import LocalTraining
-from secure_fl.trainers.networks.models import Array, Model, accuracy
-from secure_fl.trainers.networks.recipe import (
-    MONITORED,
-    SECOND_ORDER,
-    NetworkRecipe,
-    local_training,
-    second_order,
-    specification,
-)
-from secure_fl.trainers.networks.record_privacy import DPSGD, Books, make_plan, privacy_spent
-from secure_fl.trainers.networks.regularizers import Regularization
+from secure_fl.heads.released import open_ledger
+from secure_fl.trainers.linear.server import Adam, Momentum, ServerOptimizer
 from secure_fl.trainers.networks.fedavg import NetworkState, fedavg
 from secure_fl.trainers.networks.fedavgr import fedavgr
 from secure_fl.trainers.networks.fedpm import fedpm
@@ -33,9 +21,22 @@ from secure_fl.trainers.networks.fedrco import (
     personal_accuracy,
     personal_model,
 )
-from secure_fl.heads.released import open_ledger
-from secure_fl.trainers.linear.server import Adam, Momentum, ServerOptimizer
+from secure_fl.trainers.networks.local import LocalTraining
+from secure_fl.trainers.networks.models import Array, Model, accuracy
+from secure_fl.trainers.networks.promise import DPSGD
+from secure_fl.trainers.networks.recipe import (
+    MONITORED,
+    SECOND_ORDER,
+    NetworkRecipe,
+    local_training,
+    second_order,
+    specification,
+)
+from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
+from secure_fl.trainers.networks.regularizers import Regularization
+from secure_fl.training.linear import Trained
 from secure_fl.training.loop import federation_of, last_state, traffic_of
+from secure_fl.training.network_model import TrainedNetwork
 
 
 def train_network(

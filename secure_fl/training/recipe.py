@@ -115,6 +115,11 @@ class Recipe:
         # Algorithm 2 starts with everybody and draws for itself.
         return None if self.method == "fednl-pp" else self.participants
 
+    @property
+    def bounded(self) -> str:
+        """What to do so that the number of sums is known beforehand."""
+        return "take fednl" if self.method in FEDNL else "switch it off (--no-safeguard)"
+
     def sums(self, classes: int) -> int | None:
         """Sums that a run asks for at most, known beforehand; None where a line search decides.
 

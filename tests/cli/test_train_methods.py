@@ -30,7 +30,7 @@ def trained(work, out, *options):
 
 
 def test_the_command_knows_the_librarys_methods_and_solvers():
-    from secure_fl import recipe
+    from secure_fl.training import recipe
 
     assert ("kahm", "kahm-record-private", *recipe.METHODS, *NOTHING_ELSE) == METHODS
     assert SOLVERS == recipe.SOLVERS

@@ -12,7 +12,8 @@ from cli.networks import ARCHITECTURES, NETWORK_METHODS, SECOND_ORDER
 from dp import Ledger
 from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
-from secure_fl.training.model_files import NETWORK, load_model
+from secure_fl.training.loading import load_model
+from secure_fl.training.model_files import NETWORK
 from tests.cli.test_commands import securefl
 from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
 

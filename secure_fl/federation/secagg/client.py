@@ -9,12 +9,6 @@ import hmac
 import os
 from collections.abc import Mapping
 
-from secure_fl.errors import QuorumError
-from secure_fl.federation.secagg import messages as m
-from secure_fl.federation.secagg import shares
-from secure_fl.federation.secagg.encoding import Words
-from secure_fl.errors import ProtocolError
-from secure_fl.federation.secagg.graph import Graph
 from secure_fl.crypto.keys import (
     KEY,
     OVERHEAD,
@@ -30,6 +24,11 @@ from secure_fl.crypto.keys import (
     seal,
     unseal,
 )
+from secure_fl.errors import ProtocolError, QuorumError
+from secure_fl.federation.secagg import messages as m
+from secure_fl.federation.secagg import shares
+from secure_fl.federation.secagg.encoding import Words
+from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import Parameters
 

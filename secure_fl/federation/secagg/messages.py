@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from fhe.errors import FormatError, VersionError
+from secure_fl.errors import FederationError, ProtocolError
 from secure_fl.federation import wire
-from secure_fl.errors import FederationError
-from secure_fl.errors import ProtocolError
 
 ADVERTISE = "secure sum: advertisement"
 ADVERTISED = "secure sum: advertisements"

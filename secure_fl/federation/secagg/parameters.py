@@ -5,8 +5,8 @@ from functools import cached_property
 
 from attrs import field, frozen
 
-from secure_fl.errors import FederationError
 from secure_fl.crypto.keys import digest, names_digest
+from secure_fl.errors import FederationError
 
 SESSION = 16
 """Bytes of a session's name: random, so that no two sessions share one."""

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from secure_fl.errors import QuorumError
+from secure_fl.crypto.keys import KEY, SIGNATURE, KeyPair
+from secure_fl.errors import ProtocolError, QuorumError
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg import shares
 from secure_fl.federation.secagg.client import (
@@ -21,9 +22,7 @@ from secure_fl.federation.secagg.client import (
     self_mask_key,
 )
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.errors import ProtocolError
 from secure_fl.federation.secagg.graph import Graph
-from secure_fl.crypto.keys import KEY, SIGNATURE, KeyPair
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import Parameters
 

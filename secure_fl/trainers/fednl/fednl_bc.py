@@ -8,7 +8,14 @@ import numpy as np
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.trainers.fednl.compressors import Compressor, Identity
 from secure_fl.trainers.fednl.fednl import begin_state
-from secure_fl.trainers.fednl.learning import LOCAL, Learning, Server, improve, learning_for, mean_slope
+from secure_fl.trainers.fednl.learning import (
+    LOCAL,
+    Learning,
+    Server,
+    improve,
+    learning_for,
+    mean_slope,
+)
 from secure_fl.trainers.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.trainers.fednl.server_steps import projected_step, shifted_step
 from secure_fl.trainers.fednl.states import Array

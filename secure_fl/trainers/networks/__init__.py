@@ -1,6 +1,18 @@
 """Networks trained by a federation. Imports torch: import this package late."""
 
 from secure_fl.trainers.networks.device import choose_device, deterministic
+from secure_fl.trainers.networks.fedavg import NetworkState, fedavg
+from secure_fl.trainers.networks.fedavgr import fedavgr
+from secure_fl.trainers.networks.fedpm import fedpm
+from secure_fl.trainers.networks.fedrco import (
+    SecondOrder,
+    events,
+    fedrco,
+    interpolated,
+    personal_accuracy,
+    seconds,
+)
+from secure_fl.trainers.networks.fl_hc import ClusteredState, clustered_accuracy, fl_hc
 from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import (
     ConvNet,
@@ -14,21 +26,10 @@ from secure_fl.trainers.networks.models import (
     load,
 )
 from secure_fl.trainers.networks.monitor import Monitor, Thresholds
-from secure_fl.trainers.networks.record_privacy import DPSGD, Plan, make_plan, privacy_spent
+from secure_fl.trainers.networks.promise import DPSGD
+from secure_fl.trainers.networks.record_privacy import Plan, make_plan, privacy_spent
 from secure_fl.trainers.networks.regularizers import Regularization, squared_mmd, trace_norm
 from secure_fl.trainers.networks.selection import coordinate_search, cross_validated, folds
-from secure_fl.trainers.networks.fedavg import NetworkState, fedavg
-from secure_fl.trainers.networks.fedavgr import fedavgr
-from secure_fl.trainers.networks.fedpm import fedpm
-from secure_fl.trainers.networks.fedrco import (
-    SecondOrder,
-    events,
-    fedrco,
-    interpolated,
-    personal_accuracy,
-    seconds,
-)
-from secure_fl.trainers.networks.fl_hc import ClusteredState, clustered_accuracy, fl_hc
 
 __all__ = [
     "DPSGD",

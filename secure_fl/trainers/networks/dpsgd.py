@@ -23,9 +23,9 @@ from torch.nn.functional import cross_entropy
 
 from dp.exact import RandomSource
 from dp.rounded_gaussian import RoundedGaussian
+from secure_fl.crypto.keys import digest
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_step
 from secure_fl.federation.privacy import GRID_BITS, Codes, Grid
-from secure_fl.crypto.keys import digest
 from secure_fl.trainers.networks.local import LocalTraining, as_vectors, network_of, records_of
 from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
 from secure_fl.trainers.networks.record_privacy import Books, make_plan

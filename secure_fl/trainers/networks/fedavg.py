@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.trainers.linear.server import Averaging, Moments, ServerOptimizer
 from secure_fl.trainers.networks.dpsgd import check_handle, train_privately
 from secure_fl.trainers.networks.local import LocalTraining, train
 from secure_fl.trainers.networks.models import Array, Model
-from secure_fl.trainers.linear.server import Averaging, Moments, ServerOptimizer
 
 
 @broadcastable

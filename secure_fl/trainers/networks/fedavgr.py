@@ -15,10 +15,10 @@ import torch
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.trainers.networks.dpsgd import check_handle, private_feature_sums, train_privately
+from secure_fl.trainers.networks.fedavg import NetworkState
 from secure_fl.trainers.networks.local import LocalTraining, network_of, records_of, train
 from secure_fl.trainers.networks.models import Array, Model, load
 from secure_fl.trainers.networks.regularizers import Regularization
-from secure_fl.trainers.networks.fedavg import NetworkState
 
 FEATURE_NORM = 2**0.5
 """What the length of random Fourier features never exceeds; under client-level privacy longer mean

@@ -19,12 +19,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_step
-from secure_fl.trainers.networks.kfac import Recorder
-from secure_fl.trainers.networks.kfac import apply, gradient_of, inverse, matrix_of
-from secure_fl.trainers.networks.local import LocalTraining, batches, network_of, records_of
-from secure_fl.trainers.networks.models import Array, Model, load
 from secure_fl.trainers.networks.fedavg import NetworkState
 from secure_fl.trainers.networks.fedrco import spend
+from secure_fl.trainers.networks.kfac import Recorder, apply, gradient_of, inverse, matrix_of
+from secure_fl.trainers.networks.local import LocalTraining, batches, network_of, records_of
+from secure_fl.trainers.networks.models import Array, Model, load
 
 
 @client_step

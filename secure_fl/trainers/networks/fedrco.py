@@ -14,12 +14,19 @@ import numpy as np
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, broadcastable, client_step
-from secure_fl.trainers.networks.kfac import Curvature, Preconditioner, Recorder
-from secure_fl.trainers.networks.kfac import apply
-from secure_fl.trainers.networks.local import LocalTraining, batches, network_of, records_of
-from secure_fl.trainers.networks.models import Array, Model, Network, correct, flatten, load, predictions
-from secure_fl.trainers.networks.monitor import Monitor, Thresholds
 from secure_fl.trainers.networks.fedavg import NetworkState
+from secure_fl.trainers.networks.kfac import Curvature, Preconditioner, Recorder, apply
+from secure_fl.trainers.networks.local import LocalTraining, batches, network_of, records_of
+from secure_fl.trainers.networks.models import (
+    Array,
+    Model,
+    Network,
+    correct,
+    flatten,
+    load,
+    predictions,
+)
+from secure_fl.trainers.networks.monitor import Monitor, Thresholds
 
 log = logging.getLogger(__name__)
 

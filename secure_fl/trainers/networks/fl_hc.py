@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import fcluster, linkage
 
 from secure_fl.federation import Federation, FederationError, PrivacyError, broadcastable
+from secure_fl.trainers.networks.fedavg import NetworkState, local_change
 from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model, accuracy
-from secure_fl.trainers.networks.fedavg import NetworkState, local_change
 
 Linkage: TypeAlias = Literal["ward", "single", "complete", "average"]
 

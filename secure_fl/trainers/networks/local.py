@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from secure_fl.federation import Client, PrivacyError, broadcastable
 from secure_fl.trainers.networks.closed_form import ClosedForm, has_closed_form
 from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
-from secure_fl.trainers.networks.record_privacy import DPSGD
+from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.regularizers import Regularization
 
 

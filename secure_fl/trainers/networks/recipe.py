@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from secure_fl.errors import InputError
+from secure_fl.trainers.networks.fedrco import SecondOrder
 from secure_fl.trainers.networks.kfac import Curvature
 from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import ConvNet, FourierModel, Model, Perceptron
 from secure_fl.trainers.networks.monitor import Thresholds
-from secure_fl.trainers.networks.record_privacy import DPSGD
-from secure_fl.trainers.networks.fedrco import SecondOrder
+from secure_fl.trainers.networks.promise import DPSGD
 
 Method = Literal[
     "fedavg",
@@ -124,6 +124,11 @@ class NetworkRecipe:
                 "fedpm: cannot hide whole clients; noise on the summed factors would leave them"
                 " not positive definite. Take fedrco or fedavg"
             )
+
+    @property
+    def bounded(self) -> str:
+        """Nothing: `sums` always knows."""
+        return ""
 
     def sums(self, classes: int) -> int:
         """Sums that a run asks for, whatever the number of classes."""

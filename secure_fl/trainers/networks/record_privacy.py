@@ -12,7 +12,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -20,56 +20,18 @@ from dp import Event, Gaussian, Ledger, Membership
 from dp.calibration import noise_multiplier
 from dp.exact import RandomSource
 from dp.ledger import check_budget
-from secure_fl.federation import Client, PrivacyError, broadcastable
+from secure_fl.crypto.keys import derive, digest
+from secure_fl.federation import Client, PrivacyError
 from secure_fl.federation.checkpoint import records_digest
 from secure_fl.federation.privacy import keystream
-from secure_fl.crypto.keys import derive, digest
+from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model
-
-if TYPE_CHECKING:
-    from secure_fl.trainers.networks.local import LocalTraining
+from secure_fl.trainers.networks.promise import DPSGD
 
 UNIT = Membership("record contribution")
 Kind: TypeAlias = Literal["features", "steps"]
 SECRET = 32
 """Bytes of the secret behind a client's noise."""
-
-
-@broadcastable
-@dataclass(frozen=True)
-class DPSGD:
-    """A promise for a whole run; local steps then are DP-SGD (Abadi et al. 2016, algorithm 1).
-
-    Attributes:
-        epsilon: per record, of all rounds together, above 0.
-        delta: in (0, 1).
-        rounds: that a client may take part in, at least 1; fewer cost less.
-        clip: L2 norm of one record's gradient, above 0.
-        feature_norm: L2 norm of one record's features where their mean is released (FedAvgR's MMD),
-            above 0. The default is what random Fourier features never exceed.
-        feature_share: of epsilon that those means alone would cost, in (0, 1).
-
-    Raises:
-        ValueError: an attribute out of its range.
-    """
-
-    epsilon: float
-    delta: float
-    rounds: int
-    clip: float = 1.0
-    feature_norm: float = math.sqrt(2)
-    feature_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "clip", "feature_norm"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name}: found {value}, expected a finite number above 0")
-        for name in ("delta", "feature_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected it in (0, 1)")
-        if self.rounds < 1:
-            raise ValueError(f"rounds: found {self.rounds}, expected at least 1")
 
 
 @dataclass(frozen=True)
@@ -110,7 +72,7 @@ def _times(event: Gaussian, rounds: int) -> Gaussian:
     return Gaussian(event.noise_multiplier, event.sample_rate, event.steps * rounds)
 
 
-def make_plan(records: int, training: "LocalTraining", *, features: bool) -> Plan:
+def make_plan(records: int, training: LocalTraining, *, features: bool) -> Plan:
     """The least noise that keeps the promise of `training.privacy`.
 
     The sampling rate is batch size over records, rounded up to a thousandth, so that clients of
@@ -157,7 +119,7 @@ class Books:
         PrivacyError: the client has no ledger.
     """
 
-    def __init__(self, client: Client, model: Model, training: "LocalTraining") -> None:
+    def __init__(self, client: Client, model: Model, training: LocalTraining) -> None:
         if client.ledger is None:
             raise PrivacyError(
                 f'client "{client.name}": has no ledger to book record-level privacy in; give it'
@@ -239,7 +201,7 @@ def privacy_spent(ledgers: Sequence[Ledger], delta: float) -> str:
     )
 
 
-def _promise(training: "LocalTraining") -> DPSGD:
+def _promise(training: LocalTraining) -> DPSGD:
     if training.privacy is None:
         raise PrivacyError("local training: no promise to keep; set LocalTraining.privacy")
     return training.privacy

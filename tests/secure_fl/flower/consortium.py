@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from secure_fl.crypto.identities import write_identity
 from secure_fl.data import Dataset, read_clients, write_clients
+from secure_fl.demo.flower_parties import Loopback
 from secure_fl.errors import InputError
+from secure_fl.flower.app import write_app
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
 from secure_fl.training.recipe import METHODS, Method, Recipe
-from secure_fl.flower.app import write_app
-from secure_fl.crypto.identities import write_identity
-from secure_fl.demo.flower_parties import Loopback
 from tests.secure_fl.trainers.linear.federations import pool
 
 NAMES = ("c0", "c1", "c2")

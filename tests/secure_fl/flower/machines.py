@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from secure_fl.crypto.identities import write_identity
 from secure_fl.data import Dataset, write_clients
 from secure_fl.federation import wire
-from secure_fl.heads.manifest import Manifest, load_manifest
-from secure_fl.crypto.identities import write_identity
-from secure_fl.flower.transport import REQUEST
 from secure_fl.flower.plan import read_plan
 from secure_fl.flower.settings import make_node
 from secure_fl.flower.training import train
+from secure_fl.flower.transport import REQUEST
+from secure_fl.heads.manifest import Manifest, load_manifest
 from tests.secure_fl.trainers.linear.federations import pool
 
 NAMES = ("c0", "c1", "c2")

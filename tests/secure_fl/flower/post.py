@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from secure_fl.federation import Client, wire
 from secure_fl.crypto.keys import Identity
+from secure_fl.federation import Client, wire
 from secure_fl.flower import Node, Terms
 from secure_fl.flower.transport import REQUEST
 

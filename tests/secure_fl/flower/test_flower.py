@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from secure_fl.crypto.identities import read_directory, read_identity, write_identity
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.flower.app import GridExchange, answer_of, write_app
-from secure_fl.crypto.identities import read_directory, read_identity, write_identity
-from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.flower.plan import read_plan
 from secure_fl.flower.settings import make_node
+from secure_fl.flower.transport import ANSWER, REQUEST
 
 BIN = Path(sys.executable).parent
 

@@ -18,14 +18,14 @@ from cryptography.x509.oid import NameOID
 
 from kahm import classify
 from secure_fl.data import read_clients
+from secure_fl.demo.flower_parties import Certificates, Loopback, loopback
 from secure_fl.federation import Client, Federation, SecureAggregation
-from secure_fl.trainers.fednl import LogisticRidge, fednl
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import head_path
 from secure_fl.heads.manifest import load_manifest
-from secure_fl.training.recipe import Method
 from secure_fl.heads.run_folder import all_measures, create_run, load_run
-from secure_fl.demo.flower_parties import Certificates, Loopback, loopback
-from secure_fl.heads.fitting import train_heads
+from secure_fl.trainers.fednl import LogisticRidge, fednl
+from secure_fl.training.recipe import Method
 from tests.secure_fl.flower.consortium import (
     CLASSES,
     LONGEST,

@@ -22,9 +22,9 @@ from secure_fl.federation import (
     wire,
 )
 from secure_fl.federation.privacy import UNIT
-from secure_fl.objectives import SquaredLoss
 from secure_fl.flower import NetworkFederation, Terms
 from secure_fl.flower.transport import ANSWER
+from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import fednewton
 from tests.secure_fl.federation import steps
 from tests.secure_fl.federation.conftest import make_clients

@@ -17,8 +17,8 @@ from secure_fl.federation import (
     SecureAggregation,
 )
 from secure_fl.federation.privacy import UNIT
-from secure_fl.objectives import SquaredLoss
 from secure_fl.flower import NetworkFederation, Terms
+from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import fednewton, private_ridge
 from secure_fl.trainers.linear._noisy_moments import MomentNoise, local_noisy_moments
 from tests.secure_fl.flower.post import Post

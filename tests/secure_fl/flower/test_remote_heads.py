@@ -12,12 +12,12 @@ from kahm import classify
 from secure_fl.data import Dataset, read_clients, write_clients
 from secure_fl.errors import InputError
 from secure_fl.federation import QuorumError, wire
+from secure_fl.flower.transport import ANSWER, REQUEST
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import head_path
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.heads.run_folder import all_measures, create_run, load_run
-from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS
-from secure_fl.heads.fitting import train_heads
 from tests.secure_fl.flower.machines import NAMES, Machines
 
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, "unit": "element", "bounds": "-1,1", "grid": 2.0**-8}

@@ -7,11 +7,11 @@ import pytest
 
 import dp
 from fhe.errors import InputError as FileError
+from secure_fl.data.samples import digits_split
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import make_manifest
 from secure_fl.heads.released import PrivacyPlan, open_ledger, train_private_heads
 from secure_fl.heads.run_folder import create_run, load_run
-from secure_fl.data.samples import digits_split
 
 PLAN = PrivacyPlan(
     epsilon=8.0, delta=1e-5, adjacency=dp.Element(1.0), bounds=(0.0, 1.0), grid=2.0**-10

@@ -8,12 +8,12 @@ import pytest
 from fhe.errors import FormatError
 from fhe.errors import InputError as FileError
 from kahm import KAHM
-from secure_fl.files import new_folder
 from secure_fl.errors import InputError
+from secure_fl.files import new_folder
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import head_path, load_head, save_head, train_head
 from secure_fl.heads.manifest import load_manifest, make_manifest, save_manifest
 from secure_fl.heads.run_folder import all_measures, create_run, load_run, query_features
-from secure_fl.heads.fitting import train_heads
 
 RNG = np.random.default_rng(0)
 

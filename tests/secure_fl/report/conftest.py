@@ -7,10 +7,10 @@ import pytest
 
 import dp
 from secure_fl.data import Dataset, write_clients
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import make_manifest
 from secure_fl.heads.released import PrivacyPlan, train_private_heads
 from secure_fl.heads.run_folder import create_run
-from secure_fl.heads.fitting import train_heads
 
 CLASSES = ("benign", "malign")
 NAMES = ("north", "south")

@@ -11,9 +11,9 @@ import pytest
 import dp
 from kahm import classify
 from secure_fl.errors import InputError
+from secure_fl.heads.run_folder import all_measures, load_run
 from secure_fl.report import Sources, gather, render, write_report
 from secure_fl.report.privacy import load_statement
-from secure_fl.heads.run_folder import all_measures, load_run
 from tests.secure_fl.report.conftest import draw_clients
 
 
@@ -151,8 +151,8 @@ def test_accuracy_and_confusion_are_those_of_the_rule(clear_run, test_file):
 
 
 def test_a_range_that_does_not_fit_is_seen(clear_run, test_file, tmp_path):
-    from secure_fl.heads.run_folder import create_run
     from secure_fl.heads.fitting import train_heads
+    from secure_fl.heads.run_folder import create_run
     from tests.secure_fl.report.conftest import manifest
 
     facts = manifest(low=0.9, high=1.0)
@@ -246,8 +246,8 @@ def test_a_missing_statement_in_a_private_federation_is_refused(private_run, tmp
 
 def test_names_from_files_are_text_and_not_markup(tmp_path):
     """A class name is chosen by whoever writes the client files."""
-    from secure_fl.heads.run_folder import create_run
     from secure_fl.heads.fitting import train_heads
+    from secure_fl.heads.run_folder import create_run
     from tests.secure_fl.report.conftest import manifest
 
     facts = manifest(classes=("<script>alert(1)</script>", "b"))

@@ -9,10 +9,10 @@ import pytest
 import dp
 from secure_fl.data import Dataset, ReadOptions
 from secure_fl.errors import InputError
-from secure_fl.training.linear import Recipe, train_linear_model
 from secure_fl.federation import ClientPrivacy
 from secure_fl.federation.privacy import UNIT
 from secure_fl.report.trained import METRICS, gather_trained, is_trained, render_trained
+from secure_fl.training.linear import Recipe, train_linear_model
 from secure_fl.training.model_files import FILE
 from tests.browser import ABSENT, find_browser, open_browser
 from tests.secure_fl.report.conftest import CLASSES, draw_clients

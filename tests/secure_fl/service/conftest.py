@@ -9,8 +9,8 @@ import pytest
 import fhe
 from kahm import classify
 from secure_fl.heads.codes import head_codes
-from secure_fl.heads.manifest import Manifest, make_manifest
 from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.manifest import Manifest, make_manifest
 
 CLIENTS = ("north", "south", "west")
 CENTRES = np.array([[0, 0], [3, 0], [0, 3]])

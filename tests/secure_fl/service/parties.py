@@ -10,10 +10,10 @@ import httpx
 
 import fhe
 from fhe.audit import Audit
+from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment
 from secure_fl.service.channel import RECIPIENT, Channel
 from secure_fl.service.contributor import Terms
 from secure_fl.service.contributor_app import load_contributor
-from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment
 from secure_fl.service.members import Member, read_member
 from secure_fl.service.querier import Querier
 from secure_fl.service.querier import Terms as Asking

@@ -23,11 +23,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
 from cli.main import securefl
-from secure_fl.errors import MissingExtraError
+from secure_fl.demo.service_parties import Deployment, copy_parties
+from secure_fl.errors import MissingExtraError, ServiceError
 from secure_fl.heads.manifest import load_manifest, save_manifest
 from secure_fl.service.channel import Channel
-from secure_fl.errors import ServiceError
-from secure_fl.demo.service_parties import Deployment, copy_parties
 from secure_fl.service.store import Store
 from tests.secure_fl.service.parties import Players
 from tests.secure_fl.service.test_service import wait_until

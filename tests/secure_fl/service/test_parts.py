@@ -16,12 +16,11 @@ pytest.importorskip("prometheus_client", reason="needs the extra `service` (secu
 
 from fhe.audit import new_audit
 from fhe.errors import InputError as FileError
-from secure_fl.errors import InputError
+from secure_fl.demo.service_parties import IDENTITY
+from secure_fl.errors import InputError, ServiceError
 from secure_fl.service.contributor import Declined, Terms
 from secure_fl.service.contributor_app import load_contributor
-from secure_fl.errors import ServiceError
 from secure_fl.service.limits import Buckets, Nonces
-from secure_fl.demo.service_parties import IDENTITY
 from secure_fl.service.members import enrol, make_member_keys, read_member, signature_keys
 from secure_fl.service.sealed_query import SUITE, Facts, SealedQuery, open_query, seal_query
 from secure_fl.service.serving import Address, check_url

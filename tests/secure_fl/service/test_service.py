@@ -18,8 +18,8 @@ from fhe.errors import AnswerError
 
 pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
-from secure_fl.errors import ServiceError
 from secure_fl.demo.service_parties import copy_parties, deployment
+from secure_fl.errors import ServiceError
 from secure_fl.service.signing import REPLY_HEADER, new_request, signed
 from secure_fl.service.store import Store
 from tests.secure_fl.service.conftest import CLIENTS

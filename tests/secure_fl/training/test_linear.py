@@ -9,12 +9,13 @@ import pytest
 from dp import Ledger
 from fhe import errors as fhe_errors
 from secure_fl.data import Dataset, dirichlet
+from secure_fl.data.samples import digits_split
 from secure_fl.errors import FormatError, InputError
-from secure_fl.training.linear import RecordPrivacy, train_linear_model
 from secure_fl.federation import Federation
+from secure_fl.privacy.promises import RecordPrivacy
+from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
 from secure_fl.training.recipe import FEDNL, METHODS, Recipe
-from secure_fl.data.samples import digits_split
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "trainers.md"
+DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "trainers.md"
 
 
 def test_the_blocks_run_one_after_the_other_and_learn_the_digits(capsys):

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fl.federation import Federation, PrivacyError, SecureAggregation
+from secure_fl.trainers.linear.server import Adam, Momentum
 from secure_fl.trainers.networks import (
     ConvNet,
     FourierModel,
@@ -21,7 +22,6 @@ from secure_fl.trainers.networks import (
     squared_mmd,
     trace_norm,
 )
-from secure_fl.trainers.linear.server import Adam, Momentum
 
 MODELS = [
     LinearModel(3, 5),

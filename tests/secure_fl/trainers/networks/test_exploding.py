@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from secure_fl.federation import Client, Federation, QuorumError, SecureAggregation
+from secure_fl.trainers.linear.server import Adam, Momentum
 from secure_fl.trainers.networks import (
     LocalTraining,
     NetworkState,
@@ -21,7 +22,6 @@ from secure_fl.trainers.networks import (
     fedrco,
     fl_hc,
 )
-from secure_fl.trainers.linear.server import Adam, Momentum
 
 MODEL = Perceptron(3, 5, (8,))
 LOCAL = LocalTraining(0.05, steps=5, batch_size=16)

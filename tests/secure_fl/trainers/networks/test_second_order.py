@@ -6,7 +6,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Federation, QuorumError
-from secure_fl.trainers.networks.kfac import Curvature, Preconditioner, Recorder
 from secure_fl.trainers.networks import (
     ConvNet,
     LinearModel,
@@ -23,6 +22,7 @@ from secure_fl.trainers.networks import (
     personal_accuracy,
     seconds,
 )
+from secure_fl.trainers.networks.kfac import Curvature, Preconditioner, Recorder
 
 
 def backward(network, X, y):

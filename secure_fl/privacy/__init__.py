@@ -1,0 +1,1 @@
+"""Ledgers of runs: opening and combining them, and what a run promises."""

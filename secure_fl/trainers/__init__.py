@@ -1,0 +1,1 @@
+"""The trainers, one algorithm a file: linear models, FedNL's family, networks."""

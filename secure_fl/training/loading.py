@@ -1,0 +1,30 @@
+"""Reading the model in a run folder, whichever kind it is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fhe.envelope import read_header
+from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.model_files import FILE, LINEAR, NETWORK
+
+if TYPE_CHECKING:
+    from secure_fl.training.network_model import TrainedNetwork
+
+
+def load_model(path: Path) -> "LinearModel | TrainedNetwork":
+    """Reads a model of either kind; torch is imported for networks alone.
+
+    Args:
+        path: the file, or the run folder with it.
+
+    Raises:
+        fhe.errors.InputError: absent, truncated, damaged, or of another kind or version.
+        FormatError: its parts do not belong together.
+    """
+    file = path / FILE if path.is_dir() else path
+    kind, _, _ = read_header(file, (LINEAR, NETWORK))
+    if kind == NETWORK:
+        from secure_fl.training.network_model import TrainedNetwork
+
+        return TrainedNetwork.load(file)
+    return LinearModel.load(file)

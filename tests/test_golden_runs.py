@@ -1,0 +1,85 @@
+"""Run folders, models, ledgers and checkpoints that version 0.1.0 wrote are read as they were.
+
+`golden/v4` was written by the command of that version, before its modules had rooms; checkpoints
+name records by the modules that defined them then.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dp
+from secure_fl.data import ReadOptions
+from secure_fl.heads.queries import parse_rows, read_queries
+from secure_fl.heads.run_folder import all_measures, load_run
+from secure_fl.trainers.networks.recipe import NetworkRecipe
+from secure_fl.training.linear import train_linear_model
+from secure_fl.training.loading import load_model
+from secure_fl.training.networks import train_network
+from secure_fl.training.recipe import Recipe
+
+V4 = Path(__file__).parent / "golden" / "v4"
+EXPECTED = json.loads((V4 / "predictions.json").read_text())
+MODELS = ("fedavg", "fednewton", "fednl", "mlp", "fedrco", "noisy")
+
+
+@pytest.fixture(scope="module")
+def clients():
+    from secure_fl.data import read_clients
+
+    return read_clients(V4 / "clients")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_predicts_what_it_predicted_then(name):
+    model = load_model(V4 / f"run-{name}")
+    X, _ = read_queries(V4 / "clients" / "north.npz", model, ReadOptions(), parse_rows(None))
+    assert [model.classes[code] for code in model.predict(X)] == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", ["plain", "private", "record"])
+def test_heads_answer_what_they_answered_then(name):
+    manifest, heads = load_run(V4 / f"run-{name}")
+    X, _ = read_queries(V4 / "clients" / "north.npz", manifest, ReadOptions(), parse_rows(None))
+    codes = all_measures(heads, X, manifest).min(axis=1).argmin(axis=1)
+    assert [manifest.classes[code] for code in codes] == EXPECTED[name]
+
+
+def recipe_of(name, rounds):
+    if name == "mlp":
+        return NetworkRecipe("fedavg", "mlp", rounds=rounds, hidden=(4,))
+    if name == "fedrco":
+        return NetworkRecipe(
+            "fedrco",
+            "mlp",
+            rounds=rounds,
+            hidden=(4,),
+            learning_rate=0.02,
+            local_momentum=0.0,
+        )
+    return Recipe(name, rounds=rounds)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fednewton", "fednl", "mlp", "fedrco"])
+def test_a_checkpoint_goes_on_to_the_bits_of_an_unbroken_run(name, clients, tmp_path):
+    recipe = recipe_of(name, 4)
+    train = train_network if isinstance(recipe, NetworkRecipe) else train_linear_model
+    path = tmp_path / "checkpoint"
+    shutil.copyfile(V4 / f"{name}.checkpoint", path)
+    said = []
+    resumed = train(clients, recipe, checkpoint=path, progress=said.append)
+    whole = train(clients, recipe)
+    # Rounds are numbered from 0; the files hold two or three.
+    assert int(said[0].removeprefix("round ").partition(":")[0]) >= 2
+    np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)
+
+
+def test_ledgers_keep_their_totals():
+    unit = dp.Element(1.0)
+    ledger = dp.Ledger.open(V4 / "clients.ledgers" / "north.jsonl")
+    assert ledger.get_epsilon(1e-5, unit).epsilon == pytest.approx(8.0)
+    noisy = dp.Ledger.open(V4 / "clients.ledger")
+    assert len(noisy.events) == 2
