@@ -22,9 +22,9 @@ from secure_fl.data.samples import digits_split
 from secure_fl.data.splitting import Division, divide
 from secure_fl.demo.flower_parties import POLL, Loopback, loopback
 from secure_fl.flower.app import write_app
+from secure_fl.trainers.methods.newton import FedNewton
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.recipe import Recipe
 
 CLIENTS = 3
 SEED = 0
@@ -57,19 +57,19 @@ def _deployment(folder: Path) -> Iterator[Loopback]:
         yield net
 
 
-def _over_flower(net: Loopback, recipe: Recipe) -> tuple[list[float], Any]:
+def _over_flower(net: Loopback, method: FedNewton, secure: bool) -> tuple[list[float], Any]:
     """Seconds of each round, and the weights."""
     clients = read_clients(net.folder / "clients")
-    name = "secure" if recipe.secure else "plain"
+    name = "secure" if secure else "plain"
     out = net.folder / f"{name}.run"
     settings = {
         "clients": ",".join(client.name for client in clients),
         "classes": ",".join(clients[0].classes),
-        "method": recipe.method,
-        "rounds": recipe.rounds,
-        "ridge": recipe.ridge,
-        "safeguard": recipe.safeguard,
-        "secure": recipe.secure,
+        "method": method.method,
+        "rounds": method.rounds,
+        "ridge": method.ridge,
+        "safeguard": method.safeguard,
+        "secure": secure,
         "max-weight": float(max(map(len, clients))),
         "out": str(out),
     }
@@ -80,9 +80,11 @@ def _over_flower(net: Loopback, recipe: Recipe) -> tuple[list[float], Any]:
     return _seconds(out / "metrics.jsonl"), LinearModel.load(out).weights
 
 
-def _here(folder: Path, recipe: Recipe) -> tuple[list[float], Any]:
-    metrics = folder / f"here-{recipe.secure}.jsonl"
-    found = train_linear_model(read_clients(folder / "clients"), recipe, metrics=metrics)
+def _here(folder: Path, method: FedNewton, secure: bool) -> tuple[list[float], Any]:
+    metrics = folder / f"here-{secure}.jsonl"
+    found = train_linear_model(
+        read_clients(folder / "clients"), method, secure=secure, metrics=metrics
+    )
     return _seconds(metrics), found.model.weights
 
 
@@ -103,10 +105,10 @@ def main(run: Run) -> None:
     )
     with tempfile.TemporaryDirectory(prefix="securefl-") as name, _deployment(Path(name)) as net:
         for secure in (False,) if run.quick else (False, True):
-            recipe = Recipe("fednewton", rounds=rounds, ridge=1e-3, safeguard=False, secure=secure)
+            method = FedNewton(rounds=rounds, ridge=1e-3, safeguard=False)
             run.progress("masked sums" if secure else "plain sums")
-            here, expected = _here(net.folder, recipe)
-            far, weights = _over_flower(net, recipe)
+            here, expected = _here(net.folder, method, secure)
+            far, weights = _over_flower(net, method, secure)
             messages = SUMS * MESSAGES[secure]
             median = statistics.median(far)
             table.add(

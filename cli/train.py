@@ -4,13 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from cli.data import make_read_options, read_options
 from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
+from cli.methods import chosen_method, method_options, refuse_given, was_given
 from cli.networks import RecordPromise
 from cli.output import Output, output_options
 from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
+from secure_fl.trainers.methods.kahm import CodedHeads
+from secure_fl.trainers.registry import find
+from secure_fl.trainers.settings import Settings
 
 
 @click.command()
@@ -19,24 +22,6 @@ from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
 @click.option("--classes", help="Class names, separated by commas; default: those in the files.")
 @click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
 @click.option("--encoder", default="none", show_default=True, help="What made the features.")
-@click.option("--batch-size", default=100, show_default=True, help="Records one machine models.")
-@click.option("--batching", type=click.Choice(["order", "clusters"]), default="order")
-@click.option(
-    "--measure",
-    type=click.Choice(["folding", "product", "minimum", "maximum", "cosine", "euclidean"]),
-    default="folding",
-    show_default=True,
-)
-@click.option("--bits", default=8, show_default=True, help="Of the integer codes, 4 to 16.")
-@click.option(
-    "--range",
-    "code_range",
-    type=(float, float),
-    default=(0.0, 1.0),
-    show_default=True,
-    help="Measures that the codes span; public, never taken from private records.",
-)
-@click.option("--rule", type=click.Choice(["tournament", "paper"]), default="tournament")
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
@@ -56,6 +41,7 @@ from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
     help="A federation.json made elsewhere: SOURCE is one party's data (a client's file, or a"
     " folder of them) and only its heads are trained.",
 )
+@method_options
 @trainer_options
 @read_options
 @output_options
@@ -66,12 +52,6 @@ def train(
     classes: str | None,
     scale: float,
     encoder: str,
-    batch_size: int,
-    batching: str,
-    measure: str,
-    bits: int,
-    code_range: tuple[float, float],
-    rule: str,
     seed: int,
     epsilon: float | None,
     delta: float | None,
@@ -85,7 +65,7 @@ def train(
     ledgers: Path | None,
     budget: float | None,
     method: str,
-    network: str,
+    model: str,
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
@@ -113,10 +93,11 @@ def train(
 
         run_app(output, source, out, superlink)
         return
-    _refuse_options_of_others(method, network)
+    chosen = chosen_method(method, model, settings)
+    _refuse_options_of_others(chosen)
     reading = make_read_options(label_column, ignore_column, features)
     record = None
-    if method in RECORD_LEVEL or (network != "linear" and epsilon is not None):
+    if method in RECORD_LEVEL or (chosen.family == "network" and epsilon is not None):
         record = _record_promise(method, epsilon, delta, unit, norm, ledgers, budget)
     if method not in ("kahm", RELEASED):
         train_rounds(
@@ -127,13 +108,15 @@ def train(
             scale=scale,
             seed=seed,
             reading=reading,
-            method=method,
-            network=network,
+            settings=chosen,
             record=record,
             **settings,
         )
         return
+    assert isinstance(chosen, CodedHeads)
     given = [value is not None for value in (epsilon, delta, unit)]
+    if not any(given):
+        refuse_given(_OF_A_RELEASE, "without --epsilon, --delta and --unit")
     if any(given) and not all(given):
         raise click.UsageError("privacy needs all of --epsilon, --delta and --unit")
     if federation is not None:
@@ -157,18 +140,15 @@ def train(
     facts = {
         "scale": scale,
         "encoder": encoder,
-        "batch_size": batch_size,
-        "batching": batching,
-        "measure": measure,
-        "bits": bits,
-        "low": code_range[0],
-        "high": code_range[1],
-        "rule": rule,
+        **chosen.facts(),
         "unit": unit or "none",
     }
     known = tuple(classes.split(",")) if classes else None
     if record is not None:
-        _train_released(output, source, out, reading, known, facts, record, seed, settings)
+        fit_range = chosen.spanned is None
+        _train_released(
+            output, source, out, reading, known, facts, record, seed, settings, fit_range
+        )
         return
     books = ledgers or source.with_name(source.name + ".ledgers")
     from cli.heads import train_heads
@@ -186,6 +166,7 @@ def _train_released(
     record: RecordPromise,
     seed: int,
     settings: dict[str, Any],
+    fit_range: bool,
 ) -> None:
     from cli.heads import train_released_heads
     from secure_fl.errors import InputError
@@ -194,7 +175,6 @@ def _train_released(
         raise InputError(
             f"{RELEASED}: needs masked sums (--aggregate secure), the server must see sums alone"
         )
-    given = click.get_current_context().get_parameter_source("code_range")
     assert record.norm is not None
     train_released_heads(
         output,
@@ -206,36 +186,22 @@ def _train_released(
         (record.epsilon, record.delta, record.norm),
         settings["ledger"] or source.with_name(source.name + ".ledger"),
         seed,
-        fit_range=given is not ParameterSource.COMMANDLINE,
+        fit_range=fit_range,
     )
 
 
 def _refuse_options_of_a_federation() -> None:
     """What the federation agreed on cannot be changed by one party: refuse it."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if given and parameter.name in _AGREED:
-            raise click.UsageError(
-                f"{parameter.opts[0]} has no meaning beside --federation, whose file says it"
-            )
+    refuse_given(_AGREED, "beside --federation, whose file says it")
 
 
-_AGREED = frozenset(
-    {
-        *("classes", "scale", "encoder", "batch_size", "batching", "measure", "bits"),
-        *("code_range", "rule"),
-    }
+_AGREED = frozenset({"classes", "scale", "encoder"}) | {
+    declared.name for declared in find("kahm").declared()
+}
+_OF_A_RELEASE = frozenset(
+    {"distance", "norm", "bounds", "grid", "mechanism", "smoothing", "ledgers", "budget"}
 )
-
-
-_KAHM_ONLY = frozenset(
-    {
-        *("encoder", "batch_size", "batching", "measure", "bits", "code_range", "rule"),
-        *("epsilon", "delta", "unit", "distance", "norm", "bounds", "grid", "mechanism"),
-        *("smoothing", "ledgers", "budget", "federation"),
-    }
-)
+_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation"}
 
 
 PRIVATE, RELEASED = "private-ridge", "kahm-record-private"
@@ -245,14 +211,11 @@ RECORD_LEVEL = {PRIVATE, RELEASED}
 def _refuse_options_of_an_app() -> None:
     """The app folder says how to train; an option beside it could only mislead: refuse it."""
     context = click.get_current_context()
-    fine = {"source", "out", "runtime", "superlink", "as_json", "quiet", "verbose"}
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if given and parameter.name not in fine:
-            raise click.UsageError(
-                f"{parameter.opts[0]} has no meaning for --runtime flower; the app folder says how"
-                " to train (securefl flower app)"
-            )
+    fine = {"source", "out", "runtime", "superlink", "as_json", "quiet"}
+    every = {parameter.name for parameter in context.command.params if parameter.name}
+    refuse_given(
+        every - fine, "for --runtime flower; the app folder says how to train (securefl flower app)"
+    )
 
 
 def _record_promise(
@@ -271,21 +234,18 @@ def _record_promise(
     return RecordPromise(epsilon, delta, norm, ledgers, budget)
 
 
-def _refuse_options_of_others(method: str, network: str) -> None:
+def _refuse_options_of_others(settings: Settings) -> None:
     """An option that the method does not know could only mislead: refuse it."""
-    context = click.get_current_context()
-    wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
-    if method == RELEASED:
-        of_a_head = {"encoder", "measure", "bits", "code_range", "rule"}
-        wrong = (wrong | TRAINERS_ONLY) - of_a_head - {"aggregate", "ledger"}
-    if method in RECORD_LEVEL:
+    wrong = TRAINERS_ONLY if settings.family == "heads" else _OF_HEADS
+    if settings.method == RELEASED:
+        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "aggregate", "ledger"}
+    if settings.method in RECORD_LEVEL:
         wrong -= {"epsilon", "delta", "unit", "norm"}
-    elif method != "kahm" and network != "linear":
+    elif settings.family == "network":
         wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if given and parameter.name in wrong:
-            instead = "; noise is --client-epsilon's" if parameter.name == "epsilon" else ""
-            raise click.UsageError(
-                f"{parameter.opts[0]} has no meaning for --method {method}{instead}"
-            )
+        if not was_given("epsilon"):
+            refuse_given({"ledgers", "budget"}, "without --epsilon, --delta and --unit")
+    refuse_given(
+        wrong & {"epsilon"}, f"for --method {settings.method}; noise is --client-epsilon's"
+    )
+    refuse_given(wrong, f"for --method {settings.method}")

@@ -7,114 +7,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
-from cli.networks import (
-    ARCHITECTURES,
-    NETWORK_OPTIONS,
-    NETWORKS_ONLY,
-    NOTHING_ELSE,
-    RecordPromise,
-    network_recipe,
-    refuse_given,
-    train_network,
-)
+from cli.methods import refuse_given
+from cli.networks import RecordPromise, train_network
 from cli.output import Output, human_bytes, output_options, show_classes
+from secure_fl.trainers.linear_settings import LinearSettings
+from secure_fl.trainers.network_settings import NetworkSettings
+from secure_fl.trainers.settings import Settings
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
     from secure_fl.federation import ClientPrivacy
     from secure_fl.privacy.promises import RecordPrivacy
-    from secure_fl.trainers.networks.recipe import NetworkRecipe
-    from secure_fl.training.linear import Trained
-    from secure_fl.training.recipe import Recipe
-
-# Repeated here because importing the trainers takes a second; a test compares.
-METHODS = (
-    "kahm",
-    "kahm-record-private",
-    "fedavg",
-    "fedavgm",
-    "fedadam",
-    "fedprox",
-    "oneshot",
-    "dkrr",
-    "krr",
-    "localnewton",
-    "fednewton",
-    "fednewton-head",
-    "private-ridge",
-    "fednl",
-    "fednl-ls",
-    "fednl-cr",
-    "fednl-pp",
-    "fednl-bc",
-    *NOTHING_ELSE,
-)
-COMPRESSORS = ("auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity")
-SOLVERS = ("exact", "cg", "diagonal", "low-rank", "lbfgs")
+    from secure_fl.training.outcome import Trained
 
 _OPTIONS = (
-    click.option(
-        "--method",
-        type=click.Choice(METHODS),
-        default="kahm",
-        show_default=True,
-        help="kahm: one pass, heads stay with their clients. kahm-record-private: one public head"
-        " from masked sums that hide every record. Others: one model for all; private-ridge"
-        " hides every record too (both: --epsilon, --delta, --unit record, --norm).",
-    ),
-    *NETWORK_OPTIONS,
-    click.option("--rounds", default=10, show_default=True, help="method: of training."),
     click.option(
         "--aggregate",
         type=click.Choice(["plain", "secure"]),
         default="plain",
         help="method: secure masks every update, so that the server learns sums alone.",
-    ),
-    click.option("--ridge", default=1e-4, show_default=True, help="method: above 0."),
-    click.option("--random-features", default=0, help="method: random Fourier features; 0: none."),
-    click.option(
-        "--kernel-deviation", default=1.0, show_default=True, help="Of their frequencies."
-    ),
-    click.option(
-        "--learning-rate",
-        default=0.1,
-        show_default=True,
-        help="fed*: of local steps; *rco*, fedpm, localnewton with --model: 0.02.",
-    ),
-    click.option("--local-epochs", default=1, show_default=True, help="fed*, localnewton."),
-    click.option("--local-batch", default=64, show_default=True, help="fed*: records of a step."),
-    click.option("--local-momentum", default=0.9, show_default=True, help="fed*: in [0, 1)."),
-    click.option("--server-rate", type=float, help="fedavg*, fedadam; default 1, fedadam 0.01."),
-    click.option("--proximal", default=0.01, show_default=True, help="fedprox: mu."),
-    click.option(
-        "--solver", type=click.Choice(SOLVERS), help="*newton*; default: exact, head: cg."
-    ),
-    click.option(
-        "--damping",
-        default=0.0,
-        show_default=True,
-        help="*newton*: of the solver; *rco*, fedpm, localnewton with --model: of factors, 0.03.",
-    ),
-    click.option("--memory", default=0, show_default=True, help="fednewton*: of earlier rounds."),
-    click.option(
-        "--safeguard/--no-safeguard",
-        default=True,
-        show_default=True,
-        help="*newton*: no round may increase the objective.",
-    ),
-    click.option("--participants", type=click.IntRange(1), help="method: clients of a round."),
-    click.option(
-        "--compressor",
-        type=click.Choice(COMPRESSORS),
-        default="auto",
-        show_default=True,
-        help="fednl*: of Hessians; auto: top-k, behind masks or noise shared-rand-k.",
-    ),
-    click.option(
-        "--option", type=click.IntRange(1, 2), default=2, show_default=True, help="fednl, fednl-bc."
-    ),
-    click.option(
-        "--gradient-share", default=1.0, show_default=True, help="fednl-bc: p of a round."
     ),
     click.option(
         "--test",
@@ -149,21 +60,16 @@ _OPTIONS = (
 )
 
 
-TRAINERS_ONLY = frozenset(
-    {
-        *("rounds", "aggregate", "ridge", "random_features", "kernel_deviation", "participants"),
-        *("learning_rate", "local_epochs", "local_batch", "local_momentum", "server_rate"),
-        *("proximal", "solver", "damping", "memory", "safeguard", "test", "checkpoint"),
-        *("compressor", "option", "gradient_share"),
-        *("client_epsilon", "client_delta", "clip", "client_noise", "ledger"),
-        *("network", *NETWORKS_ONLY),
-    }
-)
-"""Parameters of the options above that the kahm method does not have."""
+CLIENT_PRIVACY = frozenset({"client_delta", "client_noise"})
+"""Parameters that say more of --client-epsilon."""
+TRAINERS_ONLY = CLIENT_PRIVACY | {
+    *("aggregate", "test", "checkpoint", "client_epsilon", "clip", "ledger"),
+}
+"""Parameters of the options above that heads do not have."""
 
 
 def trainer_options(function: Any) -> Any:
-    """Options of the iterative trainers."""
+    """Options of every method by rounds or sums, beside its own."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -178,7 +84,7 @@ def train_rounds(
     scale: float,
     seed: int,
     reading: "ReadOptions",
-    method: Any,
+    settings: Settings,
     aggregate: str,
     test: Path | None,
     checkpoint: Path | None,
@@ -187,12 +93,9 @@ def train_rounds(
     clip: float | None,
     client_noise: Any,
     ledger: Path | None,
-    network: str,
-    hidden: str,
     record: RecordPromise | None = None,
-    **settings: Any,
 ) -> None:
-    """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT.
+    """Runs a method on the client files in SOURCE and writes the run folder OUT.
 
     `record` is what private-ridge and networks promise of a record.
     """
@@ -208,15 +111,13 @@ def train_rounds(
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
-    if client_epsilon is None and client_noise != "gaussian":
-        raise InputError(f"--client-noise {client_noise}: needs --client-epsilon")
-    recipe: Recipe | NetworkRecipe
-    settings |= {"seed": seed, "secure": aggregate == "secure"}
-    if network == "linear":
-        recipe = _linear_recipe(method, settings)
-    else:
-        recipe = network_recipe(method, network, hidden, settings)
-        recipe.refuse_privacy(record=record is not None, client=client_epsilon is not None)
+    if client_epsilon is None:
+        refuse_given(CLIENT_PRIVACY, "without --client-epsilon")
+        if record is None or not isinstance(settings, NetworkSettings):
+            refuse_given({"clip"}, "without --client-epsilon")
+    assert isinstance(settings, LinearSettings | NetworkSettings)
+    if isinstance(settings, NetworkSettings):
+        settings.refuse_privacy(record=record is not None, client=client_epsilon is not None)
     known = ClassList(tuple(classes.split(","))) if classes else None
     with output.progress() as progress:
         clients = read_clients(
@@ -230,60 +131,51 @@ def train_rounds(
     noise = None
     if client_epsilon is not None:
         promise = client_epsilon, client_delta, clip
-        noise = client_privacy(recipe, len(clients[0].classes), *promise, books, client_noise)
+        noise = client_privacy(settings, len(clients[0].classes), *promise, books, client_noise)
     with new_folder(out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
         options: dict[str, Any] = {
+            "secure": aggregate == "secure",
+            "seed": seed,
             "scale": scale,
             "test": probe,
             "checkpoint": checkpoint,
             "metrics": lines,
             "progress": output.note,
         }
-        if network == "linear":
-            trained = _train_linear(clients, recipe, record, noise, books, options)
+        if isinstance(settings, LinearSettings):
+            trained = _train_linear(clients, settings, record, noise, books, options)
         else:
             own = (record and record.ledgers) or source.with_name(source.name + ".ledgers")
-            trained = train_network(clients, recipe, record, noise, own, clip, options)
+            trained = train_network(clients, settings, record, noise, own, clip, options)
         if checkpoint is not None:
             shutil.copyfile(lines, metrics)
         size = trained.model.save(aside / FILE)
         for name, its_own in trained.personal.items():
             (aside / PERSONAL / name).mkdir(parents=True)
             its_own.save(aside / PERSONAL / name / FILE, mode=PRIVATE)
-    _show(output, out, recipe, trained, size)
-
-
-def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
-    from secure_fl.training.recipe import Recipe
-
-    if method in NOTHING_ELSE:
-        raise click.UsageError(
-            f"--method {method} trains networks; name one with --model {'|'.join(ARCHITECTURES)}"
-        )
-    refuse_given(NETWORKS_ONLY, "--model linear")
-    kept = {name: value for name, value in settings.items() if name not in NETWORKS_ONLY}
-    return Recipe(method, **kept)
+    _show(output, out, settings, options["secure"], trained, size)
 
 
 def _train_linear(
     clients: Sequence["Dataset"],
-    recipe: Any,
+    settings: LinearSettings,
     record: RecordPromise | None,
     noise: "ClientPrivacy | None",
     books: Path,
     options: dict[str, Any],
 ) -> "Trained":
-    from secure_fl.privacy.promises import record_privacy
-    from secure_fl.training.linear import train_linear_model
+    from secure_fl.privacy.promises import record_promise
+    from secure_fl.training.linear import check_promise, train_linear_model
 
     privacy: ClientPrivacy | RecordPrivacy | None = noise
     if record is not None:
         if record.norm is None:
-            raise click.UsageError("--method private-ridge needs --norm")
-        privacy = record_privacy(recipe, record.epsilon, record.delta, record.norm, books)
-    return train_linear_model(clients, recipe, privacy=privacy, **options)
+            raise click.UsageError(f"--method {settings.method} needs --norm")
+        privacy = record_promise(record.epsilon, record.delta, record.norm, books)
+    check_promise(settings, privacy, secure=options["secure"])
+    return train_linear_model(clients, settings, privacy=privacy, **options)
 
 
 def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
@@ -299,15 +191,17 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
     return records
 
 
-def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int) -> None:
+def _show(
+    output: Output, out: Path, settings: Settings, secure: bool, trained: "Trained", size: int
+) -> None:
     from secure_fl.training.model_files import PERSONAL
 
     up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
     data = {
         "run": str(out),
-        "method": recipe.method,
+        "method": settings.method,
         "rounds": trained.rounds,
-        "aggregate": "secure" if recipe.secure else "plain",
+        "aggregate": "secure" if secure else "plain",
         "figures": dict(trained.figures),
         "model_bytes": size,
         "personal": sorted(trained.personal),
@@ -319,7 +213,8 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
     }
     figures = "".join(f", {name} {value:.4g}" for name, value in trained.figures.items())
     lines = [
-        f"{out}: {recipe.method}, {trained.rounds} rounds, {len(trained.traffic)} clients{figures}",
+        f"{out}: {settings.method}, {trained.rounds} rounds, {len(trained.traffic)} clients"
+        f"{figures}",
         f"traffic: {human_bytes(up)} from the clients, {human_bytes(down)} to them;"
         f" model {human_bytes(size)}",
         f"privacy: {trained.privacy or 'no guarantee; the model shows what it was trained on'}",

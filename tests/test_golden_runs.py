@@ -15,11 +15,11 @@ import dp
 from secure_fl.data import ReadOptions
 from secure_fl.heads.queries import parse_rows, read_queries
 from secure_fl.heads.run_folder import all_measures, load_run
-from secure_fl.trainers.networks.recipe import NetworkRecipe
+from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.loading import load_model
 from secure_fl.training.networks import train_network
-from secure_fl.training.recipe import Recipe
+from tests.secure_fl.methods import linear, network
 
 V4 = Path(__file__).parent / "golden" / "v4"
 EXPECTED = json.loads((V4 / "predictions.json").read_text())
@@ -48,30 +48,23 @@ def test_heads_answer_what_they_answered_then(name):
     assert [manifest.classes[code] for code in codes] == EXPECTED[name]
 
 
-def recipe_of(name, rounds):
+def method_of(name, rounds):
     if name == "mlp":
-        return NetworkRecipe("fedavg", "mlp", rounds=rounds, hidden=(4,))
+        return network("fedavg", model="mlp", rounds=rounds, hidden=(4,))
     if name == "fedrco":
-        return NetworkRecipe(
-            "fedrco",
-            "mlp",
-            rounds=rounds,
-            hidden=(4,),
-            learning_rate=0.02,
-            local_momentum=0.0,
-        )
-    return Recipe(name, rounds=rounds)
+        return network("fedrco", model="mlp", rounds=rounds, hidden=(4,))
+    return linear(name, rounds=rounds)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fednewton", "fednl", "mlp", "fedrco"])
 def test_a_checkpoint_goes_on_to_the_bits_of_an_unbroken_run(name, clients, tmp_path):
-    recipe = recipe_of(name, 4)
-    train = train_network if isinstance(recipe, NetworkRecipe) else train_linear_model
+    method = method_of(name, 4)
+    train = train_network if isinstance(method, NetworkSettings) else train_linear_model
     path = tmp_path / "checkpoint"
     shutil.copyfile(V4 / f"{name}.checkpoint", path)
     said = []
-    resumed = train(clients, recipe, checkpoint=path, progress=said.append)
-    whole = train(clients, recipe)
+    resumed = train(clients, method, checkpoint=path, progress=said.append)
+    whole = train(clients, method)
     # Rounds are numbered from 0; the files hold two or three.
     assert int(said[0].removeprefix("round ").partition(":")[0]) >= 2
     np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)

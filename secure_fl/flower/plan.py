@@ -1,7 +1,6 @@
 """The plan of a network run: what all parties are told, in a Flower run's configuration."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,12 @@ import dp
 from secure_fl.errors import InputError
 from secure_fl.flower.heads import HeadRecipe
 from secure_fl.heads.released import PrivacyPlan
-from secure_fl.training.recipe import FEDNL, Recipe
-
-UNWEIGHTED = FEDNL | {"private-ridge"}
-"""Methods that ask for sums alone, in which no client's number of records counts."""
+from secure_fl.trainers.linear_settings import LinearSettings
+from secure_fl.trainers.registry import make, methods
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
-_LINEAR = {"checkpoint", "max-weight", "features", "client-epsilon", "client-delta", "clip"} | {
-    "ledger"
+_LINEAR = {"secure", "seed", "checkpoint", "max-weight", "features"} | {
+    *("client-epsilon", "client-delta", "clip", "ledger"),
 }
 _RECORD = {"epsilon", "delta", "norm", "ledger"}
 HEADS = ("kahm", "kahm-record-private")
@@ -43,6 +40,7 @@ class Plan:
         clients: names, in the fixed order of every sum.
         classes: class names.
         recipe: what to run.
+        secure, seed: of a linear model: whether sums are masked, and the experiment's randomness.
         out: run folder that the server writes; must not exist.
         scale: constant factor on all features.
         wait: seconds that the start waits for clients.
@@ -58,8 +56,10 @@ class Plan:
 
     clients: tuple[str, ...]
     classes: tuple[str, ...]
-    recipe: Recipe | HeadRecipe
+    recipe: LinearSettings | HeadRecipe
     out: Path
+    secure: bool = False
+    seed: int = 0
     scale: float = 1.0
     wait: float = 60.0
     time_out: float = 600.0
@@ -79,15 +79,15 @@ class Plan:
 def read_plan(config: Mapping[str, Any]) -> Plan:
     """The plan in a Flower run's configuration.
 
-    Names are those of `Plan`, and of `Recipe` or (for the method kahm) `HeadRecipe` and
-    `PrivacyPlan`, with hyphens.
+    Names are those of `Plan`, and of the method's settings or (for the method kahm) `HeadRecipe`
+    and `PrivacyPlan`, with hyphens.
 
     Raises:
         InputError: a setting is unknown, absent or out of range.
     """
     given = {key.replace("-", "_"): value for key, value in config.items()}
     method = given.get("method")
-    known = _head_settings(method) if method in HEADS else {each.name for each in fields(Recipe)}
+    known = _head_settings(method) if method in HEADS else _settings_of_linear() | {"method"}
     own = {name.replace("-", "_") for name in _own_settings(method)}
     unknown = sorted(set(given) - known - own)
     if unknown:
@@ -108,18 +108,21 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
             raise InputError(f"{method}: needs epsilon, norm and ledger")
         return plan
-    return _checked(Plan(recipe=Recipe(**recipe), **rest))
+    name = recipe.pop("method", None)
+    made = make(str(name), "linear", recipe)
+    assert isinstance(made, LinearSettings)
+    return _checked(Plan(recipe=made, **rest))
 
 
 def _checked(plan: Plan) -> Plan:
     recipe = plan.recipe
-    assert isinstance(recipe, Recipe)
-    if recipe.secure and plan.max_weight is None and recipe.method not in UNWEIGHTED:
+    assert isinstance(recipe, LinearSettings)
+    if plan.secure and plan.max_weight is None and not recipe.unweighted:
         raise InputError("max-weight: missing; a public bound on the records of one client")
     if recipe.random_features and plan.features is None:
         raise InputError("features: missing; columns of the client files, for random features")
-    private = recipe.method == "private-ridge"
-    if private and (not recipe.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
+    private = recipe.hides_records
+    if private and (not plan.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
         raise InputError("private-ridge: needs secure, epsilon, norm and ledger")
     if private != (plan.epsilon is not None):
         raise InputError(f"epsilon: of private-ridge and kahm alone, not of {recipe.method}")
@@ -127,12 +130,15 @@ def _checked(plan: Plan) -> Plan:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")
         if recipe.sums(len(plan.classes)) is None:
-            without = "take fednl" if recipe.method in FEDNL else "set safeguard = false"
             raise InputError(
                 f"client-epsilon: the line search of {recipe.method} takes as many sums as it"
-                f" needs, and each costs privacy; {without}"
+                f" needs, and each costs privacy; {recipe.bounded}"
             )
     return plan
+
+
+def _settings_of_linear() -> set[str]:
+    return {declared.name for each in methods("linear") for declared in each.declared()}
 
 
 def _own_settings(method: str | None) -> set[str]:

@@ -116,7 +116,7 @@ def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
         if plan.recipe.method == "kahm":
             raise InputError("server: asks for a sum, the plan is of heads")
         return Client(name, released_inputs(found.X, plan.scale), found.y)
-    random = random_features(plan.recipe, found.n_features)
+    random = random_features(plan.recipe, found.n_features, plan.seed)
     return Client(name, model_inputs(found.X, plan.recipe, plan.scale, random), found.y)
 
 

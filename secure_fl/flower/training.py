@@ -1,16 +1,15 @@
 """The server of a network run: trains by the plan and writes what the plan names."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
 from secure_fl.flower.heads import HeadRecipe, encoder_fingerprint, train_remote_heads
 from secure_fl.flower.network import NetworkFederation
-from secure_fl.flower.plan import UNWEIGHTED, Plan
+from secure_fl.flower.plan import Plan
 from secure_fl.flower.transport import Exchange, Line
-from secure_fl.training.recipe import Recipe
+from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 
 
 def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> None:
@@ -90,18 +89,13 @@ def _release_heads(
 
 
 def _train_model(
-    exchange: Exchange, plan: Plan, recipe: Recipe, progress: Callable[[str], None]
+    exchange: Exchange, plan: Plan, recipe: LinearSettings, progress: Callable[[str], None]
 ) -> None:
     import shutil
 
     from secure_fl.files import new_folder
     from secure_fl.privacy.promises import RecordPrivacy
-    from secure_fl.training.linear import (
-        model_weights,
-        objective_of,
-        random_features,
-        trainer_states,
-    )
+    from secure_fl.training.linear import model_weights, origin_of, random_features
     from secure_fl.training.linear_model import LinearModel
     from secure_fl.training.model_files import FILE
 
@@ -112,21 +106,21 @@ def _train_model(
     fed = NetworkFederation(
         exchange,
         plan.clients,
-        seed=recipe.seed,
+        seed=plan.seed,
         participation=None if count is None else FixedNumber(count),
         threshold=plan.threshold,
         aggregation=_aggregation(plan, recipe),
         privacy=noise,
         time_out=plan.time_out,
     )
-    objective = objective_of(recipe, len(plan.classes))
+    objective = recipe.objective(len(plan.classes))
     start: Any = None if plan.checkpoint is None else fed.resume(plan.checkpoint)
     width = fed.features()
     state: Any = start
     with new_folder(plan.out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if plan.checkpoint is None else Path(f"{plan.checkpoint}.jsonl")
-        states = trainer_states(fed, objective, width, recipe, start, promise)
+        states = recipe.states(LinearRun(fed, objective, width, plan.seed, promise), start)
         for each in fed.rounds(
             states, checkpoint=plan.checkpoint, metrics=lines, progress=progress
         ):
@@ -136,28 +130,28 @@ def _train_model(
         spent = None if noise is None else fed.privacy_statement()
         if promise is not None:
             spent = promise.text()
-        origin = asdict(recipe) | {"clients": len(plan.clients), "privacy": spent}
+        origin = origin_of(recipe, plan.secure, plan.seed, len(plan.clients), spent)
         weights = model_weights(state.weights, recipe)
         inputs = len(weights) - 1 if plan.features is None else plan.features
-        random = random_features(recipe, inputs)
+        random = random_features(recipe, inputs, plan.seed)
         model = LinearModel(weights, plan.classes, inputs, None, plan.scale, random, origin)
         model.save(aside / FILE)
     progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")
 
 
-def _aggregation(plan: Plan, recipe: Recipe) -> SecureAggregation | None:
-    if not recipe.secure:
+def _aggregation(plan: Plan, recipe: LinearSettings) -> SecureAggregation | None:
+    if not plan.secure:
         return None
-    return SecureAggregation(max_weight=1.0 if recipe.method in UNWEIGHTED else plan.max_weight)
+    return SecureAggregation(max_weight=1.0 if recipe.unweighted else plan.max_weight)
 
 
-def _privacy(plan: Plan, recipe: Recipe) -> Any:
-    from secure_fl.privacy.promises import client_privacy, record_privacy
+def _privacy(plan: Plan, recipe: LinearSettings) -> Any:
+    from secure_fl.privacy.promises import client_privacy, record_promise
 
     if plan.ledger is None:
         return None
     if plan.epsilon is not None and plan.norm is not None:
-        return record_privacy(recipe, plan.epsilon, plan.delta, plan.norm, plan.ledger)
+        return record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
     if plan.client_epsilon is None:
         return None
     classes = len(plan.classes)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from dp import Budget, Ledger, Record
 from secure_fl.errors import InputError
@@ -12,15 +12,10 @@ from secure_fl.federation.privacy import UNIT
 
 
 class Planned(Protocol):
-    """What noise for a whole client needs to know of a recipe."""
+    """What noise for a whole client needs to know of a method."""
 
-    @property
-    def method(self) -> str:
-        """Name of the trainer."""
-
-    @property
-    def secure(self) -> bool:
-        """Whether sums are masked."""
+    method: ClassVar[str]
+    """Name of the trainer."""
 
     @property
     def bounded(self) -> str:
@@ -54,7 +49,7 @@ class RecordPrivacy:
 
 
 def client_privacy(
-    recipe: Planned,
+    settings: Planned,
     classes: int,
     epsilon: float,
     delta: float,
@@ -62,10 +57,10 @@ def client_privacy(
     books: Path,
     noise: NoiseName = "gaussian",
 ) -> ClientPrivacy:
-    """Noise that hides a whole client, as much as all sums of the recipe together need.
+    """Noise that hides a whole client, as much as all sums of the method together need.
 
     Args:
-        recipe: what is to be run.
+        settings: what is to be run.
         classes: C.
         epsilon: above 0, per client's contribution.
         delta: in (0, 1).
@@ -79,42 +74,29 @@ def client_privacy(
     """
     if clip is None:
         raise InputError("client-epsilon: needs --clip, a public L2 norm of a client's update")
-    sums = recipe.sums(classes)
+    sums = settings.sums(classes)
     if sums is None:
         raise InputError(
-            f"client-epsilon: the line search of {recipe.method} takes as many sums as it needs,"
-            f" and each costs privacy; {recipe.bounded}"
+            f"client-epsilon: the line search of {settings.method} takes as many sums as it needs,"
+            f" and each costs privacy; {settings.bounded}"
         )
     multiplier = calibrate(epsilon, delta, sums, noise)
     ledger = _opened(books, Budget(epsilon, delta, UNIT))
     return ClientPrivacy(clip, multiplier, sums, ledger, delta, noise=noise)
 
 
-def record_privacy(
-    recipe: Planned, epsilon: float, delta: float, norm: float, books: Path
-) -> RecordPrivacy:
-    """What private-ridge promises every record.
+def record_promise(epsilon: float, delta: float, norm: float, books: Path) -> RecordPrivacy:
+    """What a run promises every record.
 
     Args:
-        recipe: of private-ridge, with masked sums.
         epsilon: above 0, per record replaced.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to.
         books: the federation's ledger; made, with this budget, where there is none.
 
     Raises:
-        InputError: sums are not masked.
         dp.LedgerError: the ledger was edited.
     """
-    if not recipe.secure:
-        raise InputError(
-            "private-ridge: needs masked sums (--aggregate secure), the server must see sums alone"
-        )
-    return record_promise(epsilon, delta, norm, books)
-
-
-def record_promise(epsilon: float, delta: float, norm: float, books: Path) -> RecordPrivacy:
-    """The same, of whichever method keeps it; arguments and errors as `record_privacy`."""
     ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
     return RecordPrivacy(epsilon, delta, norm, ledger)
 

@@ -1,75 +1,28 @@
-"""Clients' data sets in, a linear model out: what `securefl train --method` runs."""
+"""Clients' data sets in, a linear model out: what a method of linear models leaves."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federation import Client, ClientPrivacy, Federation
-from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
+from secure_fl.federation import Client, ClientPrivacy
+from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
-from secure_fl.trainers.linear import (
-    LBFGS,
-    Adam,
-    Averaging,
-    AveragingState,
-    ConjugateGradient,
-    Diagonal,
-    Exact,
-    LocalTraining,
-    LowRank,
-    Momentum,
-    NewtonState,
-    ServerOptimizer,
-    Solver,
-    dkrr,
-    fedavg,
-    fednewton,
-    fednewton_head,
-    fedprox,
-    krr,
-    localnewton,
-    oneshot,
-    private_ridge,
-)
-from secure_fl.training.fednl import fednl_states
+from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.linear_model import LinearModel, mapped
-from secure_fl.training.loop import States, federation_of, last_state, traffic_of
-from secure_fl.training.recipe import AT_ONCE, FEDNL, SQUARED, Recipe
-
-if TYPE_CHECKING:
-    from secure_fl.training.network_model import TrainedNetwork
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """What a run leaves.
-
-    Attributes:
-        model: the global model.
-        rounds: that were run in all, before a resumption too.
-        figures: of the last round: test accuracy, contraction factor and step, where there are.
-        traffic: bytes that each client sent and received, by name.
-        privacy: one line with epsilon, delta and unit; None without noise.
-        personal: clients' own models, by name; each is its client's and goes to nobody else.
-    """
-
-    model: "LinearModel | TrainedNetwork"
-    rounds: int
-    figures: Mapping[str, float]
-    traffic: Mapping[str, tuple[int, int]]
-    privacy: str | None
-    personal: Mapping[str, "TrainedNetwork"] = field(default_factory=dict)
+from secure_fl.training.loop import federation_of, last_state, traffic_of
+from secure_fl.training.outcome import Trained
 
 
 def train_linear_model(
     clients: Sequence[Dataset],
-    recipe: Recipe,
+    settings: LinearSettings,
     *,
+    secure: bool = False,
+    seed: int = 0,
     scale: float = 1.0,
     test: Dataset | None = None,
     privacy: ClientPrivacy | RecordPrivacy | None = None,
@@ -77,15 +30,17 @@ def train_linear_model(
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Trained:
-    """Runs a recipe over the clients.
+    """Runs a method over the clients.
 
     Args:
         clients: with the same classes and features.
-        recipe: what to run.
+        settings: the method.
+        secure: whether sums are masked.
+        seed: of the experiment's randomness.
         scale: constant factor on all features.
         test: records that the accuracy is measured on after every round, if any.
-        privacy: client-level noise, planned for `recipe.sums` sums; for private-ridge, which
-            needs it, record-level noise.
+        privacy: client-level noise, planned for `settings.sums` sums; for methods that hide
+            records, which need it, record-level noise.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
@@ -94,16 +49,15 @@ def train_linear_model(
         InputError: settings that do not fit the clients.
         QuorumError: fewer clients survived a round than the threshold.
     """
-    if (recipe.method == "private-ridge") != isinstance(privacy, RecordPrivacy):
-        raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
+    check_promise(settings, privacy, secure=secure)
     names, width = clients[0].classes, clients[0].n_features
-    random = random_features(recipe, width)
+    random = random_features(settings, width, seed)
     members = [
-        Client(client.name, model_inputs(client.X, recipe, scale, random), client.y)
+        Client(client.name, model_inputs(client.X, settings, scale, random), client.y)
         for client in clients
     ]
-    probe = None if test is None else (model_inputs(test.X, recipe, scale, random), test.y)
-    objective = objective_of(recipe, len(names))
+    probe = None if test is None else (model_inputs(test.X, settings, scale, random), test.y)
+    objective = settings.objective(len(names))
     figures: dict[str, float] = {}
 
     def measure(state: Any) -> Mapping[str, float]:
@@ -114,16 +68,16 @@ def train_linear_model(
     noise = privacy if isinstance(privacy, ClientPrivacy) else None
     with federation_of(
         members,
-        participants=recipe.drawn,
-        secure=recipe.secure,
+        participants=settings.drawn,
+        secure=secure,
         privacy=noise,
-        seed=recipe.seed,
+        seed=seed,
     ) as fed:
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
-        inputs = members[0].features.shape[1]
+        run = LinearRun(fed, objective, members[0].features.shape[1], seed, promise)
         state = last_state(
             fed,
-            lambda start: trainer_states(fed, objective, inputs, recipe, start, promise),
+            lambda start: settings.states(run, start),
             measure,
             checkpoint=checkpoint,
             metrics=metrics,
@@ -133,58 +87,76 @@ def train_linear_model(
         spent = None if noise is None else fed.privacy_statement()
     if promise is not None:
         spent = promise.text()
-    origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
-    weights = model_weights(state.weights, recipe)
+    origin = origin_of(settings, secure, seed, len(clients), spent)
+    weights = model_weights(state.weights, settings)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
     return Trained(model, state.round, dict(figures), traffic, spent)
 
 
-def model_inputs(X: Any, recipe: Recipe, scale: float, random: RandomFourierFeatures | None) -> Any:
+def check_promise(
+    settings: LinearSettings, privacy: ClientPrivacy | RecordPrivacy | None, *, secure: bool
+) -> None:
+    """Raises InputError where the method cannot keep the promise, or has none and needs one."""
+    if settings.hides_records != isinstance(privacy, RecordPrivacy):
+        raise InputError(
+            f"{settings.method}: needs a promise for every record"
+            if settings.hides_records
+            else f"{settings.method}: cannot hide single records; take private-ridge"
+        )
+    if settings.hides_records and not secure:
+        raise InputError(
+            f"{settings.method}: needs masked sums (--aggregate secure), the server must see sums"
+            " alone"
+        )
+
+
+def origin_of(
+    settings: LinearSettings, secure: bool, seed: int, clients: int, privacy: str | None
+) -> dict[str, Any]:
+    """How a model was trained, for its file."""
+    return settings.to_json() | {
+        "secure": secure,
+        "seed": seed,
+        "clients": clients,
+        "privacy": privacy,
+    }
+
+
+def model_inputs(
+    X: Any, settings: LinearSettings, scale: float, random: RandomFourierFeatures | None
+) -> Any:
     """What a client's trainer sees of its features: scaled, mapped or with a constant.
 
     Args:
         X: of the client's file, shape (n, d), dense or sparse.
-        recipe: what to run.
+        settings: the method.
         scale: constant factor.
-        random: of the recipe; see `random_features`.
+        random: of the method; see `random_features`.
     """
     scaled = X.astype(np.float64) * scale
-    return scaled if _bare(recipe) else mapped(scaled, random)
+    return scaled if settings.bare else mapped(scaled, random)
 
 
-def model_weights(weights: Any, recipe: Recipe) -> Any:
+def model_weights(weights: Any, settings: LinearSettings) -> Any:
     """A trainer's weights as the model's, which has a constant where there is no mapping."""
-    return np.pad(weights, ((0, 1), (0, 0))) if _bare(recipe) else weights
+    return np.pad(weights, ((0, 1), (0, 0))) if settings.bare else weights
 
 
-def _bare(recipe: Recipe) -> bool:
-    # A constant would spend part of the clipped norm on what every record has.
-    return recipe.method == "private-ridge" and recipe.random_features == 0
-
-
-def random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
-    """The random features of a recipe, drawn from its seed; None where it has none.
+def random_features(
+    settings: LinearSettings, width: int, seed: int
+) -> RandomFourierFeatures | None:
+    """The random features of a method; None where it has none.
 
     Args:
-        recipe: what to run.
+        settings: the method.
         width: columns of the clients' files.
-
-    Raises:
-        InputError: a deviation that is not above 0.
+        seed: that they are drawn from.
     """
-    if recipe.random_features == 0:
+    if settings.random_features == 0:
         return None
-    deviation = recipe.kernel_deviation
-    if not (np.isfinite(deviation) and deviation > 0):
-        raise InputError(f"kernel deviation: found {deviation}, expected a number above 0")
-    rng = np.random.default_rng([recipe.seed, 1])
-    return RandomFourierFeatures.draw(width, recipe.random_features, deviation**2, rng)
-
-
-def objective_of(recipe: Recipe, classes: int) -> Objective:
-    """What the recipe's method minimises; the FEDNL methods the logistic loss of every class."""
-    kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
-    return kind(recipe.ridge, classes)
+    rng = np.random.default_rng([seed, 1])
+    variance = settings.kernel_deviation**2
+    return RandomFourierFeatures.draw(width, settings.random_features, variance, rng)
 
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:
@@ -197,133 +169,3 @@ def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) ->
         if value is not None and np.isfinite(value):
             found[name] = float(value)
     return found
-
-
-def trainer_states(
-    fed: Federation,
-    objective: Objective,
-    width: int,
-    recipe: Recipe,
-    start: Any,
-    promise: RecordPrivacy | None = None,
-) -> States:
-    """The trainer of the recipe, from the start or from zero weights.
-
-    Args:
-        fed: the clients.
-        objective: see `objective_of`.
-        width: columns of the clients' features.
-        recipe: what to run.
-        start: a state to go on from, or None.
-        promise: of private-ridge.
-    """
-    method, rounds = recipe.method, recipe.rounds
-    if promise is not None:
-        return _record_private(fed, recipe, width, objective.classes, promise, start)
-    if method in AT_ONCE:
-        return _at_once(fed, objective, recipe, start)
-    if method in FEDNL:
-        return fednl_states(fed, recipe, width, objective.classes, start)
-    if method in ("fedavg", "fedavgm", "fedadam", "fedprox"):
-        return _first_order(fed, objective, recipe, start or AveragingState(objective.zeros(width)))
-    if method == "fednewton":
-        return fednewton(
-            fed,
-            objective,
-            rounds=rounds,
-            solver=_client_solver(recipe),
-            safeguard=recipe.safeguard,
-            memory=recipe.memory,
-            start=start,
-        )
-    state = start or NewtonState(objective.zeros(width))
-    if method == "localnewton":
-        return localnewton(
-            fed,
-            objective,
-            start=state,
-            rounds=rounds,
-            solver=_client_solver(recipe),
-            local_steps=recipe.local_epochs,
-            safeguard=recipe.safeguard,
-        )
-    lbfgs = LBFGS(recipe.memory or 10) if recipe.solver == "lbfgs" else None
-    return fednewton_head(
-        fed,
-        objective,
-        start=state,
-        rounds=rounds,
-        solver=lbfgs or _client_solver(recipe),
-        safeguard=recipe.safeguard,
-        memory=0 if lbfgs else recipe.memory,
-    )
-
-
-def _record_private(
-    fed: Federation,
-    recipe: Recipe,
-    width: int,
-    outputs: int,
-    privacy: RecordPrivacy,
-    start: Any,
-) -> States:
-    if not recipe.secure:
-        raise InputError("private-ridge: needs masked sums (--aggregate secure)")
-    if start is not None:
-        return iter(())
-    return private_ridge(
-        fed,
-        features=width,
-        outputs=outputs,
-        norm=privacy.norm,
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        ledger=privacy.ledger,
-    )
-
-
-def _at_once(fed: Federation, objective: Objective, recipe: Recipe, start: Any) -> States:
-    if start is not None:
-        return iter(())
-    if isinstance(objective, SquaredLoss):
-        return krr(fed, objective) if recipe.method == "krr" else dkrr(fed, objective)
-    return oneshot(fed, objective)
-
-
-def _first_order(
-    fed: Federation, objective: Objective, recipe: Recipe, start: AveragingState
-) -> States:
-    training = LocalTraining(
-        recipe.learning_rate, recipe.local_epochs, recipe.local_batch, recipe.local_momentum
-    )
-    if recipe.method == "fedprox":
-        return fedprox(
-            fed,
-            objective,
-            start=start,
-            rounds=recipe.rounds,
-            proximal=recipe.proximal,
-            training=training,
-        )
-    servers: dict[str, ServerOptimizer] = {
-        "fedavg": Averaging(),
-        "fedavgm": Momentum(),
-        "fedadam": Adam(),
-    }
-    server = servers[recipe.method]
-    if recipe.server_rate is not None:
-        server = replace(server, learning_rate=recipe.server_rate)
-    return fedavg(
-        fed, objective, start=start, rounds=recipe.rounds, training=training, server=server
-    )
-
-
-def _client_solver(recipe: Recipe) -> Solver:
-    default = "cg" if recipe.method == "fednewton-head" else "exact"
-    kinds: dict[str, type[Solver]] = {
-        "exact": Exact,
-        "cg": ConjugateGradient,
-        "diagonal": Diagonal,
-        "low-rank": LowRank,
-    }
-    return kinds[recipe.solver or default](recipe.damping)

@@ -1,7 +1,7 @@
 """Clients' data sets in, a network out: what `securefl train --model` runs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +11,28 @@ from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.heads.released import open_ledger
-from secure_fl.trainers.linear.server import Adam, Momentum, ServerOptimizer
-from secure_fl.trainers.networks.fedavg import NetworkState, fedavg
-from secure_fl.trainers.networks.fedavgr import fedavgr
-from secure_fl.trainers.networks.fedpm import fedpm
+from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings
+from secure_fl.trainers.networks.fedavg import NetworkState
 from secure_fl.trainers.networks.fedrco import (
     events,
-    fedrco,
     personal_accuracy,
     personal_model,
 )
 from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model, accuracy
 from secure_fl.trainers.networks.promise import DPSGD
-from secure_fl.trainers.networks.recipe import (
-    MONITORED,
-    SECOND_ORDER,
-    NetworkRecipe,
-    local_training,
-    second_order,
-    specification,
-)
 from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
-from secure_fl.trainers.networks.regularizers import Regularization
-from secure_fl.training.linear import Trained
 from secure_fl.training.loop import federation_of, last_state, traffic_of
 from secure_fl.training.network_model import TrainedNetwork
+from secure_fl.training.outcome import Trained
 
 
 def train_network(
     clients: Sequence[Dataset],
-    recipe: NetworkRecipe,
+    settings: NetworkSettings,
     *,
+    secure: bool = False,
+    seed: int = 0,
     scale: float = 1.0,
     test: Dataset | None = None,
     client_level: ClientPrivacy | None = None,
@@ -53,14 +43,16 @@ def train_network(
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Trained:
-    """Runs a recipe over the clients.
+    """Runs a method over the clients.
 
     Args:
         clients: with the same classes and features.
-        recipe: what to run.
+        settings: the method.
+        secure: whether sums are masked.
+        seed: of the experiment's randomness.
         scale: constant factor on all features.
         test: records that the accuracy is measured on after every round, if any.
-        client_level: noise planned for `recipe.sums` sums.
+        client_level: noise planned for `settings.sums` sums.
         record_level: promise of every client, with `ledgers`; not beside `client_level`.
         ledgers: folder with one ledger a client; made where there are none.
         budget: epsilon, at the promise's delta, that a new ledger may spend; None sets no limit.
@@ -73,23 +65,23 @@ def train_network(
         dp.BudgetError: a client's budget has no room for the whole run; nothing was spent.
         QuorumError: fewer clients survived a round than the threshold.
     """
-    model = specification(recipe, len(clients[0].classes), clients[0].n_features)
-    recipe.refuse_privacy(record=record_level is not None, client=client_level is not None)
-    training = local_training(recipe, record_level)
+    model = settings.specification(len(clients[0].classes), clients[0].n_features)
+    settings.refuse_privacy(record=record_level is not None, client=client_level is not None)
+    training = settings.training(record_level)
     members = [Client(each.name, _scaled(each.X, scale), each.y) for each in clients]
     with federation_of(
         members,
-        participants=recipe.participants,
-        secure=recipe.secure,
+        participants=settings.drawn,
+        secure=secure,
         privacy=client_level,
-        seed=recipe.seed,
+        seed=seed,
     ) as fed:
         # Before the books: a setting out of its range is refused before anything is spent.
-        states = _trainer(fed, model, recipe, training)
+        states = settings.states(NetworkRun(fed, model, training))
         if record_level is not None:
             if ledgers is None:
                 raise InputError("record-level privacy: needs a folder for the clients' ledgers")
-            _open_books(members, model, training, recipe, ledgers, budget)
+            _open_books(members, model, training, settings, seed, ledgers, budget)
         probe = None if test is None else (_scaled(test.X, scale), test.y)
         figures: dict[str, float] = {}
 
@@ -97,10 +89,10 @@ def train_network(
             if probe is not None:
                 figures["accuracy"] = accuracy(model, state.parameters, *probe)
             if client_level is None:
-                figures.update(_of_clients(members, model, recipe, state, probe))
+                figures.update(_of_clients(members, model, settings, state, probe))
             return figures
 
-        start = NetworkState(model.initial(np.random.default_rng([recipe.seed, 1])))
+        start = NetworkState(model.initial(np.random.default_rng([seed, 1])))
         state = last_state(
             fed,
             lambda resumed: states(resumed or start),
@@ -114,8 +106,14 @@ def train_network(
     if record_level is not None:
         books = [each.ledger for each in members if each.ledger is not None]
         spent = privacy_spent(books, record_level.delta)
-    origin = asdict(recipe) | {"clients": len(clients), "privacy": spent}
-    origin |= {"record_level": record_level is not None}
+    origin = settings.to_json() | {
+        "network": settings.model,
+        "secure": secure,
+        "seed": seed,
+        "clients": len(clients),
+        "privacy": spent,
+        "record_level": record_level is not None,
+    }
     network = TrainedNetwork(
         model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
     )
@@ -133,7 +131,8 @@ def _open_books(
     members: Sequence[Client],
     model: Model,
     training: LocalTraining,
-    recipe: NetworkRecipe,
+    settings: NetworkSettings,
+    seed: int,
     folder: Path,
     budget: float | None,
 ) -> None:
@@ -143,43 +142,18 @@ def _open_books(
 
     assert training.privacy is not None
     limit = None if budget is None else Budget(budget, training.privacy.delta, UNIT)
-    features = recipe.method == "fedavgr" and recipe.mmd > 0
     for member in members:
         member.ledger = open_ledger(folder, member.name, limit)
     for member in members:
-        member.begin(recipe.seed, 0, 0)
-        plan = make_plan(len(member), training, features=features)
+        member.begin(seed, 0, 0)
+        plan = make_plan(len(member), training, features=settings.releases_features)
         Books(member, model, training).check(plan)
-
-
-def _trainer(
-    fed: Federation, model: Model, recipe: NetworkRecipe, training: LocalTraining
-) -> Callable[[NetworkState], Iterator[NetworkState]]:
-    """The trainer of a recipe, given where to start.
-
-    Raises:
-        InputError: a setting out of its range.
-    """
-    common: dict[str, Any] = {"rounds": recipe.rounds, "training": training}
-    if recipe.method == "fedavgr":
-        terms = Regularization(recipe.trace, recipe.feature_penalty, recipe.mmd)
-        return lambda start: fedavgr(fed, model, start=start, regularization=terms, **common)
-    if recipe.method in SECOND_ORDER:
-        options = second_order(recipe, training)
-        if recipe.method == "fedpm":
-            return lambda start: fedpm(fed, model, start=start, damping=recipe.damping, **common)
-        return lambda start: fedrco(fed, model, start=start, rounds=recipe.rounds, options=options)
-    servers: dict[str, ServerOptimizer] = {"fedavgm": Momentum(), "fedadam": Adam()}
-    server = servers.get(recipe.method)
-    if server is not None and recipe.server_rate is not None:
-        server = replace(server, learning_rate=recipe.server_rate)
-    return lambda start: fedavg(fed, model, start=start, server=server, **common)
 
 
 def _of_clients(
     members: Sequence[Client],
     model: Model,
-    recipe: NetworkRecipe,
+    settings: NetworkSettings,
     state: NetworkState,
     probe: tuple[Any, Array] | None,
 ) -> dict[str, float]:
@@ -189,13 +163,13 @@ def _of_clients(
     these would need too.
     """
     found: dict[str, float] = {}
-    if recipe.method not in MONITORED:
+    if not settings.monitored:
         return found
     # Of its own: whoever measures is no part of the run's traffic.
     with Federation(members) as everyone:
         counted = everyone.sum(events)
         found |= {name: float(counted[name]) for name in ("rollbacks", "resets", "inversions")}
-        if recipe.method == "fedrco" and probe is not None:
+        if settings.personal and probe is not None:
             right = everyone.sum(personal_accuracy, model, state.parameters, *probe)
             found["personal_accuracy"] = float(right["personal_mix"]) / len(members)
     return found

@@ -8,8 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from cli.networks import NOTHING_ELSE
-from cli.trainers import COMPRESSORS, METHODS, SOLVERS
 from tests.cli.test_commands import SECUREFL, refused, securefl
 
 
@@ -27,14 +25,6 @@ def work(tmp_path_factory):
 def trained(work, out, *options):
     found, _ = securefl("train", work / "clients", "--out", out, "--json", *options)
     return json.loads(found)
-
-
-def test_the_command_knows_the_librarys_methods_and_solvers():
-    from secure_fl.training import recipe
-
-    assert ("kahm", "kahm-record-private", *recipe.METHODS, *NOTHING_ELSE) == METHODS
-    assert SOLVERS == recipe.SOLVERS
-    assert COMPRESSORS == recipe.COMPRESSORS
 
 
 def test_a_model_by_masked_sums_predicts_what_the_plain_one_predicts(work, tmp_path):

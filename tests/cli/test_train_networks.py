@@ -1,14 +1,12 @@
 """`securefl train --model`: networks, records hidden by DP-SGD, each client's own books."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from cli.main import securefl as group
-from cli.networks import ARCHITECTURES, NETWORK_METHODS, SECOND_ORDER
 from dp import Ledger
 from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
@@ -16,19 +14,10 @@ from secure_fl.training.loading import load_model
 from secure_fl.training.model_files import NETWORK
 from tests.cli.test_commands import securefl
 from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
+from tests.secure_fl.methods import network
 
 PRIVATE = ("--epsilon", 8, "--delta", 1e-4, "--unit", "record")
 LOCAL = ("--rounds", 4, "--local-batch", 80, "--learning-rate", 2, "--local-momentum", 0)
-
-
-def test_the_command_knows_the_librarys_networks():
-    from typing import get_args
-
-    from secure_fl.trainers.networks import recipe
-
-    assert get_args(recipe.Method) == NETWORK_METHODS
-    assert get_args(recipe.Architecture) == ARCHITECTURES
-    assert recipe.SECOND_ORDER == SECOND_ORDER
 
 
 def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
@@ -40,18 +29,18 @@ def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
     assert json.loads(out)["accuracy"] == pytest.approx(found["figures"]["accuracy"])
 
 
-def test_a_recipe_gives_the_network_that_fits_the_records():
+def test_settings_give_the_network_that_fits_the_records():
     from secure_fl.trainers.networks import ConvNet, FourierModel
-    from secure_fl.trainers.networks.recipe import NetworkRecipe, specification
 
-    recipe = NetworkRecipe("fedavg", "cnn")
-    assert specification(recipe, 10, 784) == ConvNet(10, (1, 28, 28))
-    assert specification(replace(recipe, network="fourier"), 3, 5) == FourierModel(3, 5, 100, 1.0)
-    shaped = replace(recipe, image=(3, 16, 12))
-    assert specification(shaped, 2, 576) == ConvNet(2, (3, 16, 12))
-    for wrong, features in ((recipe, 64), (recipe, 50), (shaped, 784)):
+    plain = network("fedavg", model="cnn")
+    assert plain.specification(10, 784) == ConvNet(10, (1, 28, 28))
+    fourier = network("fedavg", model="fourier")
+    assert fourier.specification(3, 5) == FourierModel(3, 5, 100, 1.0)
+    shaped = network("fedavg", model="cnn", image=(3, 16, 12))
+    assert shaped.specification(2, 576) == ConvNet(2, (3, 16, 12))
+    for wrong, features in ((plain, 64), (plain, 50), (shaped, 784)):
         with pytest.raises(InputError, match=r"10 x 10|give --image"):
-            specification(wrong, 10, features)
+            wrong.specification(10, features)
 
 
 def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: F811

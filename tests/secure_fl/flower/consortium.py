@@ -15,7 +15,7 @@ from secure_fl.errors import InputError
 from secure_fl.flower.app import write_app
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.recipe import METHODS, Method, Recipe
+from tests.secure_fl.methods import LINEAR, linear, own
 from tests.secure_fl.trainers.linear.federations import pool
 
 NAMES = ("c0", "c1", "c2")
@@ -60,8 +60,8 @@ def write_run(net: Loopback, name: str, **settings: Any) -> Path:
         "out": str(net.folder / f"{name}.run"),
         **{key.replace("_", "-"): value for key, value in settings.items()},
     }
-    if config["method"] in METHODS:
-        config |= {"ridge": 0.1, "safeguard": False}
+    if config["method"] in LINEAR:
+        config |= own(config["method"], "linear", {"ridge": 0.1, "safeguard": False})
     app = net.folder / f"{name}.app"
     write_app(app, config)
     return app
@@ -89,8 +89,9 @@ def weights(net: Loopback, name: str) -> Any:
 
 
 def in_process(
-    net: Loopback, rounds: int, method: Method = "fednewton", *, secure: bool = False
+    net: Loopback, rounds: int, method: str = "fednewton", *, secure: bool = False
 ) -> Any:
     """Weights of the same run without a network."""
-    recipe = Recipe(method, rounds=rounds, safeguard=False, ridge=0.1, secure=secure)
-    return train_linear_model(read_clients(net.folder / "clients"), recipe).model.weights
+    settings = linear(method, rounds=rounds, safeguard=False, ridge=0.1)
+    clients = read_clients(net.folder / "clients")
+    return train_linear_model(clients, settings, secure=secure).model.weights

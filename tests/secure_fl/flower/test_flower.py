@@ -33,7 +33,7 @@ def test_the_command_writes_an_app_and_an_identity(tmp_path: Path) -> None:
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     plan = read_plan(config)
     assert (plan.clients, plan.recipe.ridge, plan.recipe.safeguard) == (("a", "b"), 0.5, False)
-    assert plan.recipe.secure
+    assert plan.secure
     printed = securefl("flower", "identity", str(key)).stdout.strip()
     assert read_identity(key).public.hex() == printed
 

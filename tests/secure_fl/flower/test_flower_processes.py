@@ -25,7 +25,6 @@ from secure_fl.heads.head import head_path
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.heads.run_folder import all_measures, create_run, load_run
 from secure_fl.trainers.fednl import LogisticRidge, fednl
-from secure_fl.training.recipe import Method
 from tests.secure_fl.flower.consortium import (
     CLASSES,
     LONGEST,
@@ -158,7 +157,7 @@ def test_fednewton_on_flower_has_the_bytes_of_one_process(net: Loopback) -> None
 @pytest.mark.parametrize(
     ("method", "net"), [("fednewton", ("x", "y", "z")), ("fednl", ("x", "y"))], indirect=["net"]
 )
-def test_masked_sums_on_flower_give_the_model_of_one_process(net: Loopback, method: Method) -> None:
+def test_masked_sums_on_flower_give_the_model_of_one_process(net: Loopback, method: str) -> None:
     """Two classes for FedNL, which trains one model for each of more."""
     classes = ",".join(read_clients(net.folder / "clients")[0].classes)
     options = {"method": method, "secure": True, "max_weight": 100.0, "classes": classes}

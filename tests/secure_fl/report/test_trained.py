@@ -12,7 +12,9 @@ from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.federation.privacy import UNIT
 from secure_fl.report.trained import METRICS, gather_trained, is_trained, render_trained
-from secure_fl.training.linear import Recipe, train_linear_model
+from secure_fl.trainers.methods.averaging import FedAvg
+from secure_fl.trainers.methods.newton import FedNewton
+from secure_fl.training.linear import train_linear_model
 from secure_fl.training.model_files import FILE
 from tests.browser import ABSENT, find_browser, open_browser
 from tests.secure_fl.report.conftest import CLASSES, draw_clients
@@ -21,18 +23,19 @@ from tests.secure_fl.report.test_page import numbers_in, prints_of, text_of
 READING = ReadOptions()
 
 
-def train(folder, recipe, privacy=None):
+def train(folder, settings, privacy=None, *, secure=False):
     clients = tuple(Dataset(X, y, CLASSES, name, "drawn") for name, X, y in draw_clients())
     folder.mkdir()
-    trained = train_linear_model(clients, recipe, privacy=privacy, metrics=folder / METRICS)
+    trained = train_linear_model(
+        clients, settings, secure=secure, privacy=privacy, metrics=folder / METRICS
+    )
     trained.model.save(folder / FILE)
     return folder
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    recipe = Recipe("fednewton", rounds=3)
-    return train(tmp_path_factory.mktemp("plain") / "run", recipe)
+    return train(tmp_path_factory.mktemp("plain") / "run", FedNewton(rounds=3))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def private(tmp_path_factory):
     folder = tmp_path_factory.mktemp("private")
     ledger = dp.Ledger.create(folder / "ledger", "all", dp.Budget(50.0, 1e-5, UNIT))
     noise = ClientPrivacy(clip=1.0, noise_multiplier=1.0, sums=3, ledger=ledger)
-    return train(folder / "run", Recipe("fedavg", rounds=3, secure=True), noise)
+    return train(folder / "run", FedAvg(rounds=3), noise, secure=True)
 
 
 def page_of(run, **sources):

@@ -1,8 +1,8 @@
-"""Recipes: every method trains, says how many sums it needs, and its model is kept whole."""
+"""Linear models: every method trains, says how many sums it needs, and its model is kept whole."""
 
-from dataclasses import replace
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
@@ -13,9 +13,11 @@ from secure_fl.data.samples import digits_split
 from secure_fl.errors import FormatError, InputError
 from secure_fl.federation import Federation
 from secure_fl.privacy.promises import RecordPrivacy
+from secure_fl.trainers.methods.newton import FedNewton
+from secure_fl.trainers.registry import find, make
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.recipe import FEDNL, METHODS, Recipe
+from tests.secure_fl.methods import LINEAR, linear
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +28,18 @@ def digits():
     return tuple(train.select(part, f"c{i}") for i, part in enumerate(parts)), test
 
 
-FREE = [method for method in METHODS if method != "private-ridge"]
+def own_participants(method):
+    return "participants" in {each.name for each in find(method, "linear").declared()}
+
+
+FREE = [method for method in LINEAR if method != "private-ridge"]
 
 
 @pytest.mark.parametrize("method", FREE)
 def test_every_method_learns_the_digits(digits, method):
     clients, test = digits
-    recipe = Recipe(method, rounds=20, ridge=1e-3, learning_rate=0.3, damping=1e-3)
-    trained = train_linear_model(clients, recipe, test=test)
+    settings = linear(method, rounds=20, ridge=1e-3, learning_rate=0.3, damping=1e-3)
+    trained = train_linear_model(clients, settings, test=test)
     assert trained.figures["accuracy"] > 0.85
     assert np.mean(trained.model.predict(test.X) == test.y) == trained.figures["accuracy"]
     assert set(trained.traffic) == {client.name for client in clients}
@@ -41,9 +47,9 @@ def test_every_method_learns_the_digits(digits, method):
 
 @pytest.mark.parametrize(
     ("method", "participants"),
-    [(m, p) for m in FREE for p in (None, 3) if p is None or m not in FEDNL - {"fednl-pp"}],
+    [(m, p) for m in FREE for p in (None, 3) if p is None or own_participants(m)],
 )
-def test_the_sums_that_a_recipe_plans_are_those_it_asks_for(
+def test_the_sums_that_a_method_plans_are_those_it_asks_for(
     digits, method, participants, monkeypatch
 ):
     """Privacy is bought for that many beforehand."""
@@ -60,19 +66,19 @@ def test_the_sums_that_a_recipe_plans_are_those_it_asks_for(
     for name in ("sum", "mean"):
         monkeypatch.setattr(Federation, name, counting(getattr(Federation, name)))
     for safeguard in (True, False):
-        recipe = Recipe(
+        settings = linear(
             method, rounds=3, damping=0.1, participants=participants, safeguard=safeguard
         )
         asked.clear()
-        train_linear_model(clients, recipe)
-        assert recipe.sums(10) in (None, len(asked))
-        assert safeguard or recipe.sums(10) is not None or method == "fednl-ls"
+        train_linear_model(clients, settings)
+        assert settings.sums(10) in (None, len(asked))
+        assert safeguard or settings.sums(10) is not None or method == "fednl-ls"
 
 
 def test_a_kept_model_is_the_same_model(digits, tmp_path):
     clients, test = digits
-    recipe = Recipe("fednewton", rounds=2, random_features=100, kernel_deviation=0.7)
-    model = train_linear_model(clients, recipe, scale=0.5).model
+    settings = linear("fednewton", rounds=2, random_features=100, kernel_deviation=0.7)
+    model = train_linear_model(clients, settings, scale=0.5).model
     size = model.save(tmp_path / "model")
     assert size == (tmp_path / "model").stat().st_size
     found = LinearModel.load(tmp_path)
@@ -86,7 +92,7 @@ def test_a_model_whose_parts_do_not_fit_is_refused(digits, tmp_path, change):
     from fhe.envelope import read_envelope, write_envelope
 
     clients, _ = digits
-    train_linear_model(clients, Recipe("dkrr")).model.save(tmp_path / "model")
+    train_linear_model(clients, linear("dkrr")).model.save(tmp_path / "model")
     envelope = read_envelope(tmp_path / "model", "linear model")
     wrong = {"classes": ["a"], "n_features": 3, "features": ["x"], "scale": "wide"}
     header = {**envelope.header, change: wrong[change]}
@@ -98,16 +104,16 @@ def test_a_model_whose_parts_do_not_fit_is_refused(digits, tmp_path, change):
         LinearModel.load(tmp_path / "absent")
 
 
-def test_a_resumed_recipe_ends_in_the_same_model(digits, tmp_path):
+def test_a_resumed_run_ends_in_the_same_model(digits, tmp_path):
     clients, test = digits
-    recipe = Recipe("fednewton-head", rounds=6, memory=3)
-    whole = train_linear_model(clients, recipe, test=test)
+    settings = linear("fednewton-head", rounds=6, memory=3)
+    whole = train_linear_model(clients, settings, test=test)
     checkpoint = tmp_path / "checkpoint"
-    train_linear_model(clients, replace(recipe, rounds=2), checkpoint=checkpoint)
-    resumed = train_linear_model(clients, recipe, checkpoint=checkpoint, test=test)
+    train_linear_model(clients, attrs.evolve(settings, rounds=2), checkpoint=checkpoint)
+    resumed = train_linear_model(clients, settings, checkpoint=checkpoint, test=test)
     np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)
     assert resumed.figures == whole.figures
-    again = train_linear_model(clients, recipe, checkpoint=checkpoint, test=test)
+    again = train_linear_model(clients, settings, checkpoint=checkpoint, test=test)
     np.testing.assert_array_equal(again.model.weights, whole.model.weights)
 
 
@@ -115,10 +121,10 @@ def test_a_resumed_recipe_ends_in_the_same_model(digits, tmp_path):
 def test_a_resumed_run_of_fednl_keeps_every_class_its_estimate(digits, tmp_path, method):
     """The clients' Hessians of ten classes are in the checkpoint, under names of their own."""
     clients, _ = digits
-    recipe = Recipe(method, rounds=5, ridge=1e-3, gradient_share=0.6)
-    whole = train_linear_model(clients, recipe)
-    train_linear_model(clients, replace(recipe, rounds=2), checkpoint=tmp_path / "state")
-    resumed = train_linear_model(clients, recipe, checkpoint=tmp_path / "state")
+    settings = linear(method, rounds=5, ridge=1e-3, gradient_share=0.6)
+    whole = train_linear_model(clients, settings)
+    train_linear_model(clients, attrs.evolve(settings, rounds=2), checkpoint=tmp_path / "state")
+    resumed = train_linear_model(clients, settings, checkpoint=tmp_path / "state")
     np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)
 
 
@@ -128,8 +134,8 @@ def test_fednl_finds_the_optimum_of_each_class_against_the_rest(digits):
 
     train, _ = digits_split(np.random.default_rng(0))
     clients = [train.select(np.arange(i, 900, 3), f"c{i}") for i in range(3)]
-    recipe = Recipe("fednl-ls", rounds=40, ridge=1e-2, compressor="rank-1")
-    weights = train_linear_model(clients, recipe).model.weights
+    settings = linear("fednl-ls", rounds=40, ridge=1e-2, compressor="rank-1")
+    weights = train_linear_model(clients, settings).model.weights
     X = np.column_stack([train.X[:900], np.ones(900)])
     for code in (0, 7):
         other = LogisticRegression(
@@ -142,30 +148,35 @@ def test_fednl_finds_the_optimum_of_each_class_against_the_rest(digits):
 def test_two_classes_take_one_run_and_noise_for_one(digits):
     clients, _ = digits
     two = [Dataset(c.X[c.y < 2], c.y[c.y < 2], c.classes[:2], c.name) for c in clients]
-    assert Recipe("fednl", rounds=3).sums(2) == 4
-    assert Recipe("fednl", rounds=3).sums(10) == 40
-    model = train_linear_model(two, Recipe("fednl-ls", rounds=20, ridge=1e-3)).model
+    assert linear("fednl", rounds=3).sums(2) == 4
+    assert linear("fednl", rounds=3).sums(10) == 40
+    model = train_linear_model(two, linear("fednl-ls", rounds=20, ridge=1e-3)).model
     np.testing.assert_array_equal(model.weights[:, 0], 0.0)
     X, y = np.concatenate([c.X for c in two]), np.concatenate([c.y for c in two])
     assert np.mean(model.predict(X) == y) > 0.98
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("method", "options", "message"),
     [
-        ({"participants": 2}, "fednl needs all clients"),
-        ({"option": 3}, "option"),
-        ({"gradient_share": 0.0}, "gradient share"),
+        (
+            "fednl",
+            {"participants": 2},
+            "participants: no setting of fednl; .*fednl-pp",
+        ),
+        ("fednl", {"option": 3}, r"option: found 3, expected a whole number in \[1, 2\]"),
+        ("fednl-bc", {"gradient_share": 0.0}, r"gradient-share: found 0.0, expected .* \(0, 1\]"),
+        ("fednl", {"learning_rate": -5, "memory": 7}, "learning-rate: no setting of fednl"),
     ],
 )
-def test_settings_that_fednl_does_not_have_are_refused(options, message):
+def test_settings_that_fednl_does_not_have_are_refused(method, options, message):
     with pytest.raises(InputError, match=message):
-        Recipe("fednl", **options)
+        make(method, "linear", options)
 
 
 def test_more_participants_than_clients_are_refused(digits):
     with pytest.raises(InputError, match="participants: found 6, the federation has 5"):
-        train_linear_model(digits[0], Recipe("fednl-pp", participants=6))
+        train_linear_model(digits[0], linear("fednl-pp", participants=6))
 
 
 @pytest.mark.parametrize("solver", ["exact", "diagonal"])
@@ -174,8 +185,8 @@ def test_sparse_clients_train_the_dense_model(digits, solver):
 
     clients, _ = digits
     sparse = tuple(replace_features(client, csr_array(client.X)) for client in clients)
-    recipe = Recipe("fednewton", rounds=3, solver=solver)
-    dense, other = (train_linear_model(each, recipe).model for each in (clients, sparse))
+    settings = linear("fednewton", rounds=3, solver=solver)
+    dense, other = (train_linear_model(each, settings).model for each in (clients, sparse))
     np.testing.assert_allclose(other.weights, dense.weights, rtol=1e-6, atol=1e-9)
 
 
@@ -187,8 +198,8 @@ def test_private_ridge_states_its_unit_and_is_bound_to_masked_sums(digits, tmp_p
     clients, test = digits
     ledger = Ledger.create(tmp_path / "books", "digits")
     promise = RecordPrivacy(20.0, 1e-5, 4.0, ledger)
-    recipe = Recipe("private-ridge", secure=True)
-    trained = train_linear_model(clients, recipe, test=test, privacy=promise)
+    settings = linear("private-ridge")
+    trained = train_linear_model(clients, settings, secure=True, test=test, privacy=promise)
     assert trained.privacy is not None
     assert "record" in trained.privacy
     assert "replaced" in trained.privacy
@@ -196,15 +207,15 @@ def test_private_ridge_states_its_unit_and_is_bound_to_masked_sums(digits, tmp_p
     np.testing.assert_array_equal(trained.model.weights[-1], 0.0)  # no constant was learnt
     assert np.mean(trained.model.predict(test.X) == test.y) == trained.figures["accuracy"]
     with pytest.raises(InputError, match="masked"):
-        train_linear_model(clients, replace(recipe, secure=False), privacy=promise)
+        train_linear_model(clients, settings, privacy=promise)
     for method, privacy in (("private-ridge", None), ("dkrr", promise)):
         with pytest.raises(InputError, match="private-ridge"):
-            train_linear_model(clients, Recipe(method, secure=True), privacy=privacy)
+            train_linear_model(clients, linear(method), secure=True, privacy=privacy)
     assert len(ledger.events) == 1
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "options",
     [
         {"rounds": 0},
         {"ridge": 0.0},
@@ -212,7 +223,7 @@ def test_private_ridge_states_its_unit_and_is_bound_to_masked_sums(digits, tmp_p
         {"memory": 3, "safeguard": False},
     ],
 )
-def test_contradictory_recipes_are_refused_in_one_line(settings):
+def test_contradictory_settings_are_refused_in_one_line(options):
     with pytest.raises(InputError) as caught:
-        Recipe("fednewton", **settings)
+        FedNewton(**options)
     assert "\n" not in str(caught.value)

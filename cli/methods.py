@@ -1,0 +1,147 @@
+"""Options of `securefl train` that methods declare: made from the registry, none is listed here."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from secure_fl.trainers import registry
+from secure_fl.trainers.network_settings import ARCHITECTURES
+from secure_fl.trainers.settings import Declared, Facts, Family, Settings
+
+LINEAR = "linear"
+_MODEL = "model"
+"""A setting of networks that names the family too, and so is an option of its own."""
+
+
+def method_options(function: Any) -> Any:
+    """Adds --method, --model and every setting of every method."""
+    for option, owners in reversed(registry.options().items()):
+        if option != _MODEL:
+            function = _option(option, owners)(function)
+    function = click.option(
+        "--model",
+        type=click.Choice((LINEAR, *ARCHITECTURES)),
+        default=LINEAR,
+        show_default=True,
+        help="What is trained by rounds: a linear model, or a network.",
+    )(function)
+    summaries = {each.method: each.summary for each in reversed(registry.methods())}
+    lines = "; ".join(f"{name}: {summaries[name]}" for name in registry.names())
+    return click.option(
+        "--method",
+        type=click.Choice(registry.names()),
+        default="kahm",
+        show_default=True,
+        help=f"{lines}.",
+    )(function)
+
+
+def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
+    """The method that was asked for; its settings are taken out of `values`.
+
+    Args:
+        name: --method.
+        model: --model.
+        values: of all options that `method_options` added, None where nothing was said.
+
+    Raises:
+        InputError: a setting of another method, or a value out of range.
+    """
+    names = {declared.name for owners in registry.options().values() for _, declared in owners}
+    given = {key: values.pop(key) for key in list(values) if key in names}
+    given = {key: value for key, value in given.items() if value is not None}
+    family: Family = "linear" if model == LINEAR else "network"
+    if name in registry.names("heads"):
+        if was_given("model"):
+            raise click.UsageError(f"--model has no meaning for --method {name}")
+        family = "heads"
+    if family == "network":
+        given[_MODEL] = model
+    return registry.make(name, family, given)
+
+
+def was_given(parameter: str) -> bool:
+    """Whether the command line says it, rather than a default."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.COMMANDLINE
+
+
+def refuse_given(parameters: Iterable[str], why: str) -> None:
+    """An option that has no meaning there could only mislead: refuse it.
+
+    Args:
+        parameters: by their names in Python.
+        why: what it has no meaning for, e.g. "for --method krr" or "without --epsilon".
+    """
+    for parameter in click.get_current_context().command.params:
+        if parameter.name in parameters and was_given(parameter.name):
+            raise click.UsageError(f"{parameter.opts[0]} has no meaning {why}")
+
+
+def _option(option: str, owners: list[tuple[type[Settings], Declared]]) -> Any:
+    facts = [declared.facts for _, declared in owners]
+    kind = facts[0].kind
+    flag = f"--{option}/--no-{option}" if kind == "switch" else f"--{option}"
+    shape: dict[str, Any] = {"type": _type(facts)}
+    if kind == "switch":
+        shape = {}
+    return click.option(flag, owners[0][1].name, default=None, help=_help(owners), **shape)
+
+
+def _type(facts: list[Facts]) -> Any:
+    match facts[0].kind:
+        case "choice":
+            return click.Choice(tuple(dict.fromkeys(word for one in facts for word in one.choices)))
+        case "range":
+            return (float, float)
+        case "wholes":
+            length = facts[0].length
+            return Wholes() if length is None else (int,) * length
+        case "whole":
+            return int
+    return float
+
+
+class Wholes(click.ParamType[Any]):
+    """Whole numbers, separated by commas."""
+
+    name = "integers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
+        """As a tuple."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r}: expected whole numbers, such as 64,32", param, ctx)
+
+
+def _help(owners: list[tuple[type[Settings], Declared]]) -> str:
+    told: dict[str, list[str]] = {}
+    for cls, declared in owners:
+        text = declared.facts.help
+        if declared.default is not None:
+            text += f", default {registry.text_of(declared.default)}"
+        told.setdefault(text, []).append(_called(cls))
+    if len(told) == 1 and len(owners) > 3:
+        (text,) = told
+        return f"{text[0].upper()}{text[1:]} ({_shortened(told[text])})."
+    parts = [f"{_shortened(methods)}: {text}" for text, methods in told.items()]
+    return f"{'; '.join(parts)}."
+
+
+def _called(cls: type[Settings]) -> str:
+    both = {each.family for each in registry.methods() if each.method == cls.method}
+    return f"{cls.method} --model" if cls.family == "network" and len(both) > 1 else cls.method
+
+
+def _shortened(names: list[str]) -> str:
+    everyone = {_called(each) for each in registry.methods("linear", "network")}
+    missing = sorted(everyone - set(names))
+    if len(missing) <= 6 and len(names) > len(missing):
+        rest = f" but {', '.join(missing)}" if missing else ""
+        return f"every method by rounds or sums{rest}"
+    return ", ".join(dict.fromkeys(names))

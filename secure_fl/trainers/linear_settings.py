@@ -1,0 +1,141 @@
+"""What methods that train a linear model have in common: its objective, its inputs, its sums."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from secure_fl.trainers.settings import Family, Settings, setting
+
+if TYPE_CHECKING:
+    from secure_fl.federation import Federation
+    from secure_fl.objectives import Objective
+    from secure_fl.privacy.promises import RecordPrivacy
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    """What a method of linear models runs on.
+
+    Attributes:
+        fed: the clients.
+        objective: see `LinearSettings.objective`.
+        width: columns of the clients' features.
+        seed: of the experiment's randomness.
+        promise: of methods that hide every record.
+    """
+
+    fed: "Federation"
+    objective: "Objective"
+    width: int
+    seed: int
+    promise: "RecordPrivacy | None" = None
+
+
+@attrs.frozen(kw_only=True)
+class LinearSettings(Settings):
+    """A method that trains a linear model behind a fixed feature map."""
+
+    family: ClassVar[Family] = "linear"
+    squared: ClassVar[bool] = False
+    """Whether it minimises the squared loss; otherwise the softmax loss."""
+    unweighted: ClassVar[bool] = False
+    """Whether it asks for sums in which no client's number of records counts."""
+    hides_records: ClassVar[bool] = False
+    """Whether it runs only with a promise for every record, in masked sums."""
+
+    random_features: int = setting(
+        0, "random Fourier features in place of the records; 0: none", least=0
+    )
+    kernel_deviation: float = setting(1.0, "standard deviation of their frequencies", above=0)
+
+    @property
+    def drawn(self) -> int | None:
+        """Clients that the federation draws for a round; None where all are there."""
+        return None
+
+    @property
+    def bare(self) -> bool:
+        """Whether the model has no constant beside the features."""
+        return False
+
+    @property
+    def bounded(self) -> str:
+        """What to do so that the number of sums is known beforehand."""
+        return ""
+
+    @property
+    def penalty(self) -> float:
+        """Ridge of the objective; of methods that have the setting, that."""
+        return 1e-4
+
+    def objective(self, classes: int) -> "Objective":
+        """What is minimised, for C classes."""
+        from secure_fl.objectives import SoftmaxLoss, SquaredLoss
+
+        return (SquaredLoss if self.squared else SoftmaxLoss)(self.penalty, classes)
+
+    @abstractmethod
+    def sums(self, classes: int) -> int | None:
+        """Sums that a run asks for at most; None where that is not known beforehand.
+
+        Args:
+            classes: C.
+        """
+
+    @abstractmethod
+    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
+        """The method's rounds, from a state or from its own start where that is None."""
+
+
+@attrs.frozen(kw_only=True)
+class Ridged(LinearSettings):
+    """A method that is told its ridge."""
+
+    ridge: float = setting(1e-4, "lambda of the ridge term", above=0)
+
+    @property
+    def penalty(self) -> float:
+        """The setting."""
+        return self.ridge
+
+
+class OneSum:
+    """A method that is done after one sum."""
+
+    __slots__ = ()
+
+    def sums(self, classes: int) -> int:
+        """One."""
+        return 1
+
+    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
+        """The one state; nothing where it is there already."""
+        return iter(()) if start is not None else self.once(run)
+
+    @abstractmethod
+    def once(self, run: LinearRun) -> Iterator[Any]:
+        """Yields the one state."""
+
+
+@attrs.frozen(kw_only=True)
+class Rounds(Ridged):
+    """A method that goes on for a number of rounds."""
+
+    rounds: int = setting(10, "of training", least=1)
+
+
+@attrs.frozen(kw_only=True)
+class DrawnRounds(Rounds):
+    """A method of rounds in which some of the clients may take part."""
+
+    participants: int | None = setting(
+        None, "clients of a round; default: all", kind="whole", least=1
+    )
+
+    @property
+    def drawn(self) -> int | None:
+        """As many as the setting says."""
+        return self.participants

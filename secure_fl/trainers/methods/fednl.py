@@ -1,0 +1,172 @@
+"""FedNL and its variants on linear models, one class against the rest (fednl.txt)."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import attrs
+
+from secure_fl.errors import InputError
+from secure_fl.trainers.linear_settings import LinearRun, Rounds
+from secure_fl.trainers.registry import method
+from secure_fl.trainers.settings import setting
+
+if TYPE_CHECKING:
+    from secure_fl.trainers.fednl import LogisticRidge
+    from secure_fl.trainers.fednl.compressors import Compressor
+
+COMPRESSORS = ("auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity")
+
+
+@attrs.frozen(kw_only=True)
+class LearnedHessian(Rounds):
+    """Newton rounds by Hessians that the server learns from compressed differences."""
+
+    unweighted: ClassVar[bool] = True
+    setup_sums: ClassVar[int] = 1
+    """Sums of a class beside one a round."""
+
+    compressor: str = setting(
+        "auto",
+        "of differences of Hessians, k = 8 d; auto: top-k, behind masks or noise shared-rand-k",
+        choices=COMPRESSORS,
+    )
+
+    def sums(self, classes: int) -> int | None:
+        """One a round and the Hessians' start, for every class against the rest."""
+        return (1 if classes == 2 else classes) * (self.setup_sums + self.rounds)
+
+    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
+        """One class against the rest; see `trainer`."""
+        from secure_fl.trainers.fednl.one_against_rest import one_against_rest
+
+        made = self._compressor(run)
+
+        def trainer(objective: "LogisticRidge", begin: Any) -> Iterator[Any]:
+            shared = {"d": run.width, "rounds": self.rounds, "compressor": made, "start": begin}
+            return self.trainer(run, objective, shared)
+
+        return one_against_rest(trainer, self.ridge, run.objective.classes, start)
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """The method for one class; its arguments in common are `shared`."""
+        raise NotImplementedError
+
+    def _compressor(self, run: LinearRun) -> "Compressor | None":
+        """None leaves the choice to the trainer, which knows whether sums are masked."""
+        from secure_fl.trainers import fednl
+        from secure_fl.trainers.fednl.triangles import packed_size
+
+        k = min(8 * run.width, packed_size(run.width))
+        made: dict[str, Compressor] = {
+            "top-k": fednl.TopK(k),
+            "rand-k": fednl.RandK(k),
+            "shared-rand-k": fednl.SharedRandK(k, run.seed),
+            "rank-1": fednl.RankR(1),
+            "identity": fednl.Identity(),
+        }
+        return made.get(self.compressor)
+
+
+@attrs.frozen(kw_only=True)
+class WithOption(LearnedHessian):
+    """Variants that keep the Hessian's estimate positive in one of two ways."""
+
+    option: int = setting(2, "1: projection, 2: compression error added", least=1, most=2)
+
+
+@method(
+    "fednl", summary="Newton rounds by learned Hessians, logistic loss", source="FedNL, algorithm 1"
+)
+class FedNL(WithOption):
+    """FedNL."""
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl`."""
+        from secure_fl.trainers.fednl import fednl
+
+        return fednl(run.fed, objective, option=self.option, **shared)
+
+
+@method("fednl-ls", summary="the same with a line search", source="FedNL, algorithm 3")
+class FedNLLineSearch(LearnedHessian):
+    """FedNL with a line search."""
+
+    @property
+    def bounded(self) -> str:
+        """Another method."""
+        return "take fednl"
+
+    def sums(self, classes: int) -> None:
+        """The line search decides."""
+        return
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl_ls`."""
+        from secure_fl.trainers.fednl import fednl_ls
+
+        return fednl_ls(run.fed, objective, **shared)
+
+
+@method("fednl-cr", summary="the same with cubic regularisation", source="FedNL, algorithm 4")
+class FedNLCubic(LearnedHessian):
+    """FedNL with cubic regularisation; it asks for the Hessian's Lipschitz constant once."""
+
+    setup_sums: ClassVar[int] = 2
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl_cr`."""
+        from secure_fl.trainers.fednl import fednl_cr
+
+        return fednl_cr(run.fed, objective, initial="local", **shared)
+
+
+@method("fednl-pp", summary="the same with partial participation", source="FedNL, algorithm 2")
+class FedNLPartial(LearnedHessian):
+    """FedNL with partial participation; it starts with everybody and draws for itself."""
+
+    participants: int | None = setting(
+        None, "tau, clients of a round; default: all", kind="whole", least=1
+    )
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl_pp`."""
+        from secure_fl.trainers.fednl import fednl_pp
+
+        tau = self.participants or len(run.fed)
+        if tau > len(run.fed):
+            raise InputError(
+                f"participants: found {tau}, the federation has {len(run.fed)} clients"
+            )
+        return fednl_pp(run.fed, objective, tau=tau, seed=run.seed, **shared)
+
+
+@method(
+    "fednl-bc", summary="the same with the broadcast compressed too", source="FedNL, algorithm 5"
+)
+class FedNLBidirectional(WithOption):
+    """FedNL with bidirectional compression."""
+
+    gradient_share: float = setting(1.0, "p, share of rounds with gradients", above=0, most=1)
+
+    def sums(self, classes: int) -> int:
+        """Two a round, because any may ask for gradients too."""
+        return (1 if classes == 2 else classes) * (1 + 2 * self.rounds)
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl_bc`."""
+        from secure_fl.trainers.fednl import fednl_bc
+
+        own: dict[str, Any] = {"p": self.gradient_share, "option": self.option, "seed": run.seed}
+        return fednl_bc(run.fed, objective, **own, **shared)
