@@ -59,7 +59,25 @@ def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
         family = "heads"
     if family == "network":
         given[_MODEL] = model
+    cls = registry.find(name, family)
+    refuse_foreign(cls, given)
     return registry.make(name, family, given)
+
+
+def refuse_foreign(cls: type[Settings], given: Iterable[str]) -> None:
+    """A setting of another method could only mislead: refuse it.
+
+    Args:
+        cls: the method.
+        given: settings by their names in Python.
+    """
+    own = {declared.name for declared in cls.declared()}
+    for option, found in registry.options().items():
+        name = found[0][1].name
+        if name in given and name not in own:
+            raise click.UsageError(
+                f"--{option} has no meaning for {registry.describe(cls)}{registry.owners(option)}"
+            )
 
 
 def was_given(parameter: str) -> bool:

@@ -80,9 +80,10 @@ def find(name: str, family: Family | None = None) -> type[Settings]:
     of_family = [each for each in found if family in (None, each.family)]
     if not of_family:
         families = " or ".join(_WHAT[each.family] for each in found)
+        wanted = family or "heads"
         raise InputError(
-            f"method {name}: trains {families}, not {_WHAT[family or 'heads']}; that do"
-            f" {', '.join(names(family or 'heads'))}"
+            f"method {name}: trains {families}, not {_WHAT[wanted]}, which"
+            f" {', '.join(names(wanted))} do"
         )
     return of_family[0]
 
@@ -110,7 +111,7 @@ def make(name: str, family: Family | None, given: Mapping[str, Any]) -> Settings
     for key in given:
         if key not in by_name:
             option = key.replace("_", "-")
-            raise InputError(f"{option}: no setting of {describe(cls)}{_owners(option)}")
+            raise InputError(f"{option}: no setting of {describe(cls)}{owners(option)}")
     return cls(**{by_name[key].name: value for key, value in given.items()})
 
 
@@ -120,13 +121,18 @@ def describe(cls: type[Settings]) -> str:
     return f"{cls.method} ({_WHAT[cls.family]})" if twice else cls.method
 
 
-def _owners(option: str) -> str:
-    owners = [
+def owners(option: str) -> str:
+    """Who has an option, as the end of a refusal; empty where nobody has."""
+    found = [
         describe(each)
         for each in methods()
         if option in (declared.option for declared in each.declared())
     ]
-    return f"; it belongs to {', '.join(owners)}" if owners else ""
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"; it belongs to {', '.join(found[:_SHOWN])}{more}" if found else ""
+
+
+_SHOWN = 5
 
 
 def options() -> dict[str, list[tuple[type[Settings], Declared]]]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+# Checkpoints and nodes name records and steps of these: all are registered before one is read.
+import secure_fl.trainers.fednl
+import secure_fl.trainers.linear  # noqa: F401  # as above
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy

@@ -81,11 +81,10 @@ def test_fednl_by_masked_sums_gives_the_plain_model_and_states_what_noise_costs(
     assert "contribution" in private["privacy"]
     for method, more, message in (
         ("fednl-ls", noise, "line search of fednl-ls"),
-        ("fednl", ("--participants", 2), "needs all clients"),
+        ("fednl", ("--participants", 2), "--participants has no meaning for fednl"),
     ):
-        line = refused(
-            "train", work / "clients", "--out", tmp_path / "x", "--method", method, *more
-        )
+        command = ("train", work / "clients", "--out", tmp_path / "x", "--method", method)
+        _, line = securefl(*command, *more, check=2)
         assert message in line
 
 
@@ -103,8 +102,8 @@ def test_client_level_noise_is_stated_with_its_unit_and_paid_once(work, tmp_path
 
 def test_skellam_noise_is_asked_for_by_name(work, tmp_path):
     options = ("--method", "fedavg", "--rounds", 1, "--clip", 1, "--client-noise", "skellam")
-    line = refused("train", work / "clients", "--out", tmp_path / "run", *options)
-    assert "--client-noise skellam: needs --client-epsilon" in line
+    _, line = securefl("train", work / "clients", "--out", tmp_path / "run", *options, check=2)
+    assert "--client-noise has no meaning without --client-epsilon" in line
     options = (*options, "--client-epsilon", 8, "--aggregate", "secure")
     found = trained(work, tmp_path / "run", *options, "--ledger", tmp_path / "books")
     assert "contribution" in found["privacy"]
@@ -187,6 +186,16 @@ def test_machines_that_hide_every_record_answer_under_encryption(work, tmp_path)
         (("--method", "fednewton", "--bits", 8), "--bits"),
         (("--rounds", 3), "--rounds"),
         (("--aggregate", "secure"), "--aggregate"),
+        (("--method", "fedavg", "--proximal", 1), "--proximal"),
+        (("--method", "fedavg", "--solver", "cg"), "--solver"),
+        (("--method", "fedavg", "--memory", 1), "--memory"),
+        (("--method", "fedavg", "--compressor", "top-k"), "--compressor"),
+        (("--method", "fedavg", "--damping", 1), "--damping"),
+        (("--method", "krr", "--rounds", 5), "--rounds"),
+        (("--method", "krr", "--learning-rate", 1), "--learning-rate"),
+        (("--method", "krr", "--clip", 1), "--clip"),
+        (("--budget", 1), "--budget"),
+        (("--norm", 1), "--norm"),
     ],
 )
 def test_an_option_of_another_method_is_refused(work, tmp_path, options, part):

@@ -71,12 +71,15 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (("--method", "krr", "--model", "mlp"), "--model mlp is for"),
-        (("--method", "fedavgr"), "--model mlp|cnn|fourier"),
+        (("--method", "krr", "--model", "mlp"), "method krr: trains a linear model"),
+        (("--method", "fedavgr"), "(--model mlp, cnn or fourier), not a linear model"),
         (("--method", "fedavg", "--hidden", "3"), "--hidden has no meaning"),
         (("--method", "fedavg", "--model", "mlp", "--ridge", 1), "--ridge has no meaning"),
         (("--method", "fedavg", "--model", "mlp", "--hidden", "a"), "whole numbers"),
-        (("--method", "fedavg", "--model", "mlp", "--hidden", "0"), "at least 1 unit"),
+        (
+            ("--method", "fedavg", "--model", "mlp", "--hidden", "0"),
+            "whole numbers, each at least 1",
+        ),
         (("--method", "fedavg", "--model", "mlp", "--epsilon", 1), "needs all of"),
         (("--method", "fedavg", "--model", "mlp", "--norm", 1), "--norm has no meaning"),
         (("--method", "fedavg", *PRIVATE), "--epsilon has no meaning"),
@@ -85,7 +88,7 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
             ("--method", "fedavg", "--model", "mlp", *PRIVATE, "--client-epsilon", 1),
             "leave out one",
         ),
-        (("--method", "fedrco"), "--model mlp|cnn|fourier"),
+        (("--method", "fedrco"), "(--model mlp, cnn or fourier), not a linear model"),
         (("--method", "fedrco", "--model", "mlp", *PRIVATE), "second moments"),
         (("--method", "localnewton", "--model", "mlp", *PRIVATE), "Take fedavgr, or hide whole"),
         (("--method", "fedpm", "--model", "mlp", *PRIVATE), "cannot hide single records"),
@@ -97,8 +100,15 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
         (("--method", "fedavg", "--model", "mlp", "--damping", 1), "--damping has no meaning"),
         (("--method", "fedpm", "--model", "mlp", "--no-monitor"), "--monitor has no meaning"),
         (("--method", "fedrco", "--model", "mlp", "--damping", 0), "number above 0"),
-        (("--method", "fedrco", "--model", "mlp", "--local-momentum", 0.5), "second-order"),
-        (("--method", "fedrco", "--model", "mlp", "--reset-above", 1), "low <= high"),
+        (("--method", "fedavg", "--model", "cnn", "--hidden", "3"), "hidden: of --model mlp"),
+        (("--method", "fedavg", "--model", "mlp", "--mmd", -1), "--mmd has no meaning"),
+        (("--method", "fedavgr", "--model", "fourier", "--mmd", -1), "at least 0"),
+        (("--method", "fedavgr", "--model", "fourier", "--trace", "nan"), "at least 0"),
+        (
+            ("--method", "fedrco", "--model", "mlp", "--local-momentum", 0.5),
+            "--local-momentum has no meaning",
+        ),
+        (("--method", "fedrco", "--model", "mlp", "--reset-above", 1), "at least rollback-above"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(work, tmp_path, options, part):  # noqa: F811
