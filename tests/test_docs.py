@@ -9,12 +9,15 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.cli.command import environment_of_commands
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCS = REPOSITORY / "docs"
@@ -76,26 +79,49 @@ TO_RUN = [
 
 
 SESSION = """
-import json, sys, traceback
-for line in sys.stdin:
+import json, os, sys, traceback
+
+def securefl(*arguments):
+    from cli.main import main
     try:
-        exec(compile(json.loads(line), "<page>", "exec"), globals())
+        main(list(arguments))
+    except SystemExit as end:
+        if end.code:
+            raise RuntimeError(f"securefl {' '.join(arguments)}: exit code {end.code}")
+
+names = {}
+for line in sys.stdin:
+    kind, content = json.loads(line)
+    try:
+        if kind == "page":
+            os.chdir(content)
+            names = {"__name__": "__main__"}
+        elif kind == "command":
+            securefl(*content)
+        elif kind == "environment":
+            os.environ.update(content)
+        else:
+            exec(compile(content, "<page>", "exec"), names)
         problem = ""
     except BaseException:
         problem = traceback.format_exc()
+    sys.stdout.flush(), sys.stderr.flush()
     print(chr(0) + json.dumps(problem), file=sys.__stdout__, flush=True)
 """
-"""Runs blocks one after the other, so that a block sees the names of those before it."""
+"""Runs pages one after the other in one warm process: a block sees the names of those before it.
+
+Commands of securefl run in it too; whatever else a shell is asked for gets a shell.
+"""
 
 
 class Session:
-    """One Python process for the Python blocks of a page."""
+    """One Python process for the blocks of pages."""
 
-    def __init__(self, folder, environment):
-        command = [sys.executable, "-c", SESSION]
+    def __init__(self, environment):
+        self.environment = environment
+        self.folder = None
         self._process = subprocess.Popen(
-            command,
-            cwd=folder,
+            [sys.executable, "-c", SESSION],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -103,9 +129,41 @@ class Session:
             text=True,
         )
 
+    def begin(self, folder):
+        """A page that starts in an empty folder, with no names."""
+        self.folder = folder
+        assert self._asked("page", str(folder)) == ""
+
     def problem_with(self, block):
-        """The traceback of a block, "" if it ran."""
-        self._process.stdin.write(json.dumps(block) + "\n")
+        """The traceback of a block of Python, "" if it ran."""
+        return self._asked("python", block)
+
+    def problem_in_shell(self, block):
+        """What a block of commands said when it failed, "" if it ran."""
+        lines = [line for line in map(str.strip, block.replace("\\\n", " ").splitlines()) if line]
+        words = [shlex.split(line, comments=True) for line in lines]
+        plain = not set(block) & set("|<>$&;*`(") and all(
+            each == [] or each[0] == "securefl" for each in words
+        )
+        if not plain:
+            return problem_in_shell(block, self.folder, self.environment)
+        for each in filter(None, words):
+            problem = self._asked("command", each[1:])
+            if problem:
+                return problem
+        return ""
+
+    def export(self, variables):
+        """Sets variables for the blocks that follow."""
+        self.environment = {**self.environment, **variables}
+        assert self._asked("environment", variables) == ""
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def _asked(self, kind, content):
+        self._process.stdin.write(json.dumps([kind, content]) + "\n")
         self._process.stdin.flush()
         said = []
         for line in self._process.stdout:
@@ -114,10 +172,6 @@ class Session:
             if mark:
                 return json.loads(answer) and "".join(said) + json.loads(answer)
         return "the session ended\n" + "".join(said)
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
 
 
 def problem_in_shell(block, folder, environment):
@@ -134,33 +188,36 @@ def problem_in_shell(block, folder, environment):
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def session():
+    found = Session(environment_of_commands())
+    yield found
+    found.close()
+
+
 @pytest.mark.parametrize("page", TO_RUN)
-def test_every_block_of_a_page_runs(page, tmp_path):
+def test_every_block_of_a_page_runs(page, tmp_path, session):
     """Names and exported variables of a block are there in the blocks after it."""
-    environment = {
-        **os.environ,
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-        "HF_HUB_OFFLINE": "1",
-    }
-    session = Session(tmp_path, environment)
+    session.begin(tmp_path)
     for block in filter(runnable, blocks_of(DOCS / page)):
         if block.language == "python":
             problem = session.problem_with(block.text)
         else:
-            problem = problem_in_shell(block.text, tmp_path, environment)
+            problem = session.problem_in_shell(block.text)
         assert problem == "", f"{page}, line {block.line}:\n{problem}"
-        environment |= dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', block.text, re.MULTILINE))
-    session.close()
+        session.export(dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', block.text, re.MULTILINE)))
 
 
-def test_a_block_that_fails_is_told(tmp_path):
+def test_a_block_that_fails_is_told(tmp_path, session):
     """The test above can fail."""
-    session = Session(tmp_path, os.environ)
+    session.begin(tmp_path)
     assert session.problem_with("x = 1") == ""
     assert session.problem_with("print('so far', x)") == ""
     assert "ZeroDivisionError" in session.problem_with("x / 0")
-    session.close()
-    assert "no-such-command" in problem_in_shell("true\nno-such-command", tmp_path, os.environ)
+    assert "exit code 2" in session.problem_in_shell("securefl train nowhere --out x")
+    assert "no-such-command" in session.problem_in_shell("true\nno-such-command")
+    session.begin(tmp_path)
+    assert "NameError" in session.problem_with("x")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,14 +1,14 @@
 """The README's commands and Python, run as they stand in an empty folder."""
 
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.command import securefl
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-BIN = Path(sys.executable).parent
 
 
 def blocks(language: str) -> list[str]:
@@ -21,25 +21,10 @@ def commands(language: str) -> list[str]:
     return [line.partition("#")[0].strip() for line in lines if line.startswith("securefl ")]
 
 
-def test_the_commands_of_one_day_end_in_twenty_classes_and_a_passed_audit(tmp_path):
+def test_the_commands_of_one_day_end_in_twenty_classes_and_a_passed_audit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     day, private = commands(""), commands("sh")
-    found = {}
-    for command in [*day, *private]:
-        done = subprocess.run(
-            command.split(),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-            env={
-                **os.environ,
-                "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-                "SECUREFL_PASSPHRASE": "correct horse",
-            },
-        )
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
-        found[command] = done.stdout
+    found = {command: securefl(*command.split()[1:])[0] for command in [*day, *private]}
     assert day[-1].startswith("securefl decrypt")
     assert len(found[day[-1]].split()) == 20
     assert "epsilon 8" in found[private[0]]

@@ -7,37 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SECUREFL = Path(sys.executable).parent / "securefl"
-PASSPHRASE = {"SECUREFL_PASSPHRASE": "correct horse"}
-
-
-def securefl(*arguments, check=0, environment=PASSPHRASE):
-    """Runs the command and returns its standard output and error."""
-    done = subprocess.run(
-        [SECUREFL, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment, "HF_HUB_OFFLINE": "1"},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == check, done.stdout + done.stderr
-    return done.stdout, done.stderr
-
-
-def refused(*arguments):
-    """The one line with which the command refuses."""
-    out, err = securefl(*arguments, check=2)
-    assert out == ""
-    assert "Traceback" not in err
-    line = err.strip().splitlines()[-1]
-    assert line.startswith("error: ")
-    return line
+from tests.cli.command import PASSPHRASE, SECUREFL, refused, securefl
 
 
 @pytest.fixture(scope="module")

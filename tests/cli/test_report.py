@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import refused, securefl
+from tests.cli.command import refused, securefl
 
 
 def write_clients(folder, names, seed=0):

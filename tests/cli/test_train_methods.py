@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.cli.test_commands import SECUREFL, refused, securefl
+from tests.cli.command import SECUREFL, refused, securefl
 
 
 @pytest.fixture(scope="module")

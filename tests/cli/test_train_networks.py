@@ -12,7 +12,7 @@ from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
 from secure_fl.training.loading import load_model
 from secure_fl.training.model_files import NETWORK
-from tests.cli.test_commands import securefl
+from tests.cli.command import securefl
 from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
 from tests.secure_fl.methods import network
 
