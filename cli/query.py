@@ -176,7 +176,7 @@ def infer(
     refuse_answered(keys, messages)
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
-        output.note(f"writing {human_bytes(sum(map(len, answer.blocks)))} of encrypted answers")
+        output.note(f"writing {human_bytes(len(answer.content))} of encrypted answers")
         size = answer.save(out)
     record_answered(keys, answer)
     output.result(
