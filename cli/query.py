@@ -332,7 +332,7 @@ def query(
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        found = asks.fetch(batch, secret, known, told=told)
+        found = asks.fetch(batch, secret, known, told=told, queries=len(features))
     if known is not None:
         output.note(f"all {known.known} known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]

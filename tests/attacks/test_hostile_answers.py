@@ -28,9 +28,7 @@ def answer(keys):
     public = fhe.make_public_key(keys)
     codes = np.random.default_rng(0).integers(0, 16, (2, QUERIES, 3))
     sent = [
-        fhe.contribute(
-            codes[i], public, contributor=i, name=str(i), federation="f", batch="b"
-        )
+        fhe.contribute(codes[i], public, contributor=i, name=str(i), federation="f", batch="b")
         for i in range(2)
     ]
     return fhe.evaluate(sent, keys.evaluation, public)
