@@ -176,7 +176,7 @@ def infer(
     refuse_answered(keys, messages)
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
-        output.note(f"writing {human_bytes(sum(map(len, answer.blocks)))} of encrypted answers")
+        output.note(f"writing {human_bytes(len(answer.content))} of encrypted answers")
         size = answer.save(out)
     record_answered(keys, answer)
     output.result(
@@ -332,7 +332,7 @@ def query(
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        found = asks.fetch(batch, secret, known, told=told)
+        found = asks.fetch(batch, secret, known, told=told, queries=len(features))
     if known is not None:
         output.note(f"all {known.known} known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]

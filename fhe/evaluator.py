@@ -4,6 +4,7 @@ It sees how many queries and contributors there are and the federation's public 
 a record, a measure, a code nor an answer.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from .errors import ContributionError, InputError, LibraryError
 from .keys import EvaluationKeys
 from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs
 from .library import signals_kept
-from .lwe_layout import split, to_value
+from .lwe_layout import result_of, split, to_value
 from .messages import Answer, Contribution
 from .operands import call_in_blocks
 from .parameters import RuleParameters
@@ -72,7 +73,7 @@ def evaluate(
         federation=first.federation,
         batch=first.batch,
         queries=first.queries,
-        blocks=tuple(results.last),
+        content=b"".join(results.last),
     )
 
 
@@ -87,7 +88,8 @@ class _Calls:
 
     def __init__(self, keys: EvaluationKeys, public: PublicKey, progress: Progress) -> None:
         self._keys, self._public, self._progress = keys, public, progress
-        self._server = compiled_rule(keys.parameters).server
+        rule = compiled_rule(keys.parameters)
+        self._server, self._specs = rule.server, rule.specs
         self.last: list[bytes] = []
 
     def run(
@@ -111,7 +113,7 @@ class _Calls:
             done += 1
             self._progress(_phase(kind, level, parameters), done, total)
             if kind == last_kind(parameters):
-                self.last.append(found)
+                self.last.append(self._words(found, kind, size))
                 return np.zeros((size, 0), np.uint64)
             its_frame, words = split(found, size * digits, self._public.kind)
             if its_frame != frame:
@@ -119,6 +121,11 @@ class _Calls:
             return words.reshape(size, digits, -1)
 
         return call_in_blocks(call, parameters.block, operands)
+
+    def _words(self, found: bytes, kind: str, size: int) -> bytes:
+        """The words of a result that goes into the answer."""
+        type_, shape = result_of(self._specs, function_name(kind, size))
+        return split(found, math.prod(shape), type_)[1].astype("<u8").tobytes()
 
 
 def _ciphertexts(contribution: Contribution) -> RingCiphertexts:

@@ -18,8 +18,12 @@ def concrete_fhe() -> Any:
     """
     with warnings.catch_warnings(), signals_kept():
         warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
-        from concrete import fhe
+        from concrete import compiler, fhe
 
+    # Registered at the import to end a runtime of several machines, which we never start: after a
+    # run on one machine it takes this one for a follower of them and calls `exit(0)`, and the
+    # status, the handlers registered before it and what Python still had to write are lost.
+    atexit.unregister(compiler._terminate_df_parallelization)
     return fhe
 
 

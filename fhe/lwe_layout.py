@@ -97,6 +97,18 @@ def check_results(described: Any, functions: Iterable[str]) -> None:
             )
 
 
+def result_of(described: Any, function: str) -> tuple[InputType, tuple[int, ...]]:
+    """The type and the shape of a function's result, from the library's description of it.
+
+    Raises:
+        LibraryError: it has several results, or its description is not the one expected.
+    """
+    (kind,) = set(_types(described, "outputs")[function])
+    (circuit,) = (each for each in read_specs(described)["circuits"] if each["name"] == function)
+    (gate,) = circuit["outputs"]
+    return kind, tuple(gate["typeInfo"]["lweCiphertext"]["abstractShape"]["dimensions"])
+
+
 def _types(described: Any, gates: str) -> dict[str, list[InputType]]:
     """Of the inputs or outputs of every function, by its name."""
     specs = read_specs(described)
@@ -237,6 +249,16 @@ def check_rows(rows: Words, digits: Any, bits: Words, kind: InputType) -> None:
             f"concrete-python: a ciphertext's phase is off by {error.max():.3g}, expected at most"
             f" {limit:.3g}: the layout of its bytes changed; install the pinned version"
         )
+
+
+def messages(rows: Words, bits: Words, kind: InputType) -> Words:
+    """What LWE ciphertexts hold, shape (rows,), as the library reads them. Needs the secret.
+
+    Words of any content are read: those that are no encryption give messages without meaning.
+    """
+    half = np.uint64(1) << np.uint64(kind.shift - 1)
+    found = (phases(rows, bits) + half) >> np.uint64(kind.shift)
+    return np.asarray(found & np.uint64((1 << (kind.width + 1)) - 1))
 
 
 def phases(rows: Words, bits: Words) -> Words:

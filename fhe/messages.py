@@ -1,6 +1,5 @@
 """What the roles send each other: contributions to the evaluator, an answer to the querier."""
 
-import struct
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,10 +7,7 @@ import attrs
 
 from .envelope import Envelope, pack, read_envelope, unpack, write_atomic
 from .errors import FormatError, VersionError
-from .library import concrete_fhe
 from .parameters import RuleParameters
-
-_LENGTH = struct.Struct("<I")
 
 
 @attrs.frozen(kw_only=True)
@@ -154,58 +150,21 @@ class Answer(Message):
     """The evaluator's encrypted classes.
 
     Attributes:
-        blocks: the library's ciphertexts, a block of results of the last function each.
+        content: words of the LWE ciphertexts of the last function's results, in their order, and
+            nothing else: what describes them to the library is the reader's own.
     """
 
-    blocks: tuple[bytes, ...] = attrs.field(repr=False)
+    content: bytes = attrs.field(repr=False)
 
     KIND = "fhe answer"
-    CIPHERTEXTS = "blocks"
+    # Version 1 held the library's objects, whose headers an evaluator could choose.
+    VERSION = 2
+    CIPHERTEXTS = "content"
 
     def payload(self) -> bytes:
-        """The blocks, each after its length."""
-        return b"".join(_LENGTH.pack(len(block)) + block for block in self.blocks)
+        """The words."""
+        return self.content
 
     @classmethod
     def _parse(cls, envelope: Envelope, source: str) -> Self:
-        fields = cls._facts(envelope, source)
-        answer = cls(**fields, blocks=_blocks(envelope.payload, source))
-        expected = len(answer.block_sizes)
-        if len(answer.blocks) != expected:
-            raise FormatError(
-                f"{source}: {len(answer.blocks)} ciphertexts for {answer.queries} queries,"
-                f" expected {expected}; get it again"
-            )
-        return answer
-
-    @property
-    def block_sizes(self) -> list[int]:
-        """Results in every block."""
-        return self.parameters.blocks(self.parameters.numbers * self.queries)
-
-    def library_values(self) -> list[Any]:
-        """The library's ciphertext objects.
-
-        Raises:
-            FormatError: bytes that are no ciphertext.
-        """
-        fhe = concrete_fhe()
-        try:
-            return [fhe.Value.deserialize(block) for block in self.blocks]
-        except RuntimeError as error:
-            raise FormatError("answer: holds bytes that are no ciphertext; get it again") from error
-
-
-def _blocks(payload: bytes, source: str) -> tuple[bytes, ...]:
-    blocks: list[bytes] = []
-    position = 0
-    while position < len(payload):
-        start = position + _LENGTH.size
-        if start > len(payload):
-            raise FormatError(f"{source}: truncated ciphertext; get it again")
-        (length,) = _LENGTH.unpack_from(payload, position)
-        position = start + length
-        if position > len(payload):
-            raise FormatError(f"{source}: truncated ciphertext; get it again")
-        blocks.append(payload[start:position])
-    return tuple(blocks)
+        return cls(**cls._facts(envelope, source), content=envelope.payload)

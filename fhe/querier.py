@@ -1,36 +1,78 @@
 """The querier: the only one who reads answers."""
 
+import math
+from typing import Any
+
 import numpy as np
 
 from .code import Ints
-from .errors import AnswerError, InputError
+from .errors import AnswerError, FormatError, InputError
 from .keys import SecretKeys
 from .knockout import function_name, last_kind
+from .lwe_layout import InputType, check_layout, input_type, messages, result_of, secret_bits
 from .messages import Answer
 
 
-def read_answer(answer: Answer, keys: SecretKeys) -> Ints:
+def read_answer(answer: Answer, keys: SecretKeys, *, queries: int | None = None) -> Ints:
     """Decrypts the classes, shape (queries,).
+
+    Nothing that the evaluator sent is parsed: the words are taken as those of as many ciphertexts
+    as the queries need, of the type that the querier's own circuit gives.
+
+    Args:
+        answer: of the evaluator.
+        keys: of the querier.
+        queries: how many were asked; None takes the answer's word for it.
 
     Raises:
         InputError: the answer is under other keys.
+        FormatError: answers to more or fewer queries, or not as many words as they need.
         AnswerError: a class that does not exist: the evaluator or the noise was wrong.
     """
+    parameters = keys.parameters
     if answer.key != keys.evaluation.fingerprint:
         raise InputError(
             f"answer: under key {answer.key[:16]}, these keys are"
             f" {keys.evaluation.fingerprint[:16]}; use the keys that the batch was encrypted with"
         )
-    kind = last_kind(keys.parameters)
-    outputs = [
-        np.asarray(keys.client.decrypt(value, function_name=function_name(kind, size)))
-        for value, size in zip(answer.library_values(), answer.block_sizes, strict=True)
-    ]
-    classes = keys.parameters.decode(outputs, answer.queries)
-    wrong = np.flatnonzero((classes < 0) | (classes >= keys.parameters.classes))
+    if answer.parameters != parameters:
+        raise InputError("answer: of another rule than the keys; use the batch's own keys")
+    if queries is not None and answer.queries != queries:
+        raise FormatError(
+            f"answer: to {answer.queries} queries, {queries} were asked; trust no answer of it"
+        )
+    classes = parameters.decode(_results(answer, keys), answer.queries)
+    wrong = np.flatnonzero((classes < 0) | (classes >= parameters.classes))
     if len(wrong):
         raise AnswerError(
             f"answer: query {wrong[0]} has class {classes[wrong[0]]}, there are"
-            f" {keys.parameters.classes}; trust no answer of this batch"
+            f" {parameters.classes}; trust no answer of this batch"
         )
     return classes
+
+
+def _results(answer: Answer, keys: SecretKeys) -> list[Ints]:
+    """The results of the last function, a block each."""
+    parameters, specs = keys.parameters, keys.client.specs
+    kind, row = _row_of_result(specs, function_name(last_kind(parameters), 1))
+    size = 8 * (kind.dimension + 1)
+    rows = parameters.numbers * answer.queries
+    # Before the blocks, whose number an evaluator could choose.
+    expected = rows * math.prod(row) * size
+    if len(answer.content) != expected:
+        raise FormatError(
+            f"answer: {len(answer.content)} bytes of ciphertexts for {answer.queries} queries,"
+            f" expected {expected}; get it again"
+        )
+    smallest = function_name(last_kind(parameters), 1)
+    check_layout(keys.client, input_type(specs), smallest, (1, parameters.number_digits))
+    words = np.frombuffer(answer.content, "<u8").astype(np.uint64)
+    bits = secret_bits(keys.client, kind).ravel()
+    found = messages(words.reshape(-1, kind.dimension + 1), bits, kind).astype(np.int64)
+    return [found.reshape(rows, *row)]
+
+
+def _row_of_result(specs: Any, function: str) -> tuple[InputType, tuple[int, ...]]:
+    """The type and the shape of one integer's result."""
+    kind, shape = result_of(specs, function)
+    return kind, shape[1:]

@@ -16,6 +16,7 @@ from secure_fl.heads.manifest import load_manifest
 V1 = Path(__file__).parent / "golden" / "v1"
 V2 = Path(__file__).parent / "golden" / "v2"
 V3 = Path(__file__).parent / "golden" / "v3"
+V4 = Path(__file__).parent / "golden" / "v4"
 FILES = ("contribution", "answer", "audit", "clients/a/head")
 POSITIONS = (0, 6, 9)
 CODES = ((1, 8, 4), (3, 11, 5), (1, 9, 7))
@@ -43,8 +44,14 @@ def test_a_public_key_of_older_circuits_is_refused_with_both_versions_named():
         fhe.load_public_key(V2)
 
 
+def test_an_answer_that_held_the_librarys_objects_is_refused_with_both_versions_named():
+    message = "answer of version 1, this package reads version 2"
+    with pytest.raises(VersionError, match=message):
+        fhe.Answer.load(V1 / "answer")
+
+
 def test_the_answer_loads():
-    found = fhe.Answer.load(V1 / "answer")
+    found = fhe.Answer.load(V4 / "answer")
     assert (found.batch, found.queries, found.parameters) == ("b1", 1, RULE)
 
 

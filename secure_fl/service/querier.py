@@ -128,7 +128,13 @@ class Querier:
         self.channel.expect("PUT", f"/batches/{batch}", body, what=f"batch {batch}")
 
     def fetch(
-        self, batch: str, secret: fhe.SecretKeys, audit: Audit | None, *, told: Told
+        self,
+        batch: str,
+        secret: fhe.SecretKeys,
+        audit: Audit | None,
+        *,
+        told: Told,
+        queries: int | None = None,
     ) -> Answered:
         """Waits for a batch that was opened, reads its answers and closes it.
 
@@ -137,12 +143,14 @@ class Querier:
             secret: keys that read.
             audit: known answers that were mixed in; None without.
             told: hears the batch's status whenever it changes.
+            queries: how many were asked, without the known answers; None takes the answer's word.
 
         Raises:
             ServiceError: the batch failed, or the evaluator cannot be reached or sends nonsense.
+            FormatError: the answer is to more or fewer queries.
             AnswerError: a known answer is wrong.
         """
-        found = self.read(self.wait(batch, told), secret, audit)
+        found = self.read(self.wait(batch, told), secret, audit, queries=queries)
         self.channel.expect("DELETE", f"/batches/{batch}", what=f"batch {batch}")
         return found
 
@@ -165,9 +173,18 @@ class Querier:
             raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
         return Received(answer, tuple(status["present"]))
 
-    def read(self, received: Received, secret: fhe.SecretKeys, audit: Audit | None) -> Answered:
+    def read(
+        self,
+        received: Received,
+        secret: fhe.SecretKeys,
+        audit: Audit | None,
+        *,
+        queries: int | None = None,
+    ) -> Answered:
         """Decrypts what was received and takes out the known answers; as `fetch`."""
-        classes = fhe.read_answer(received.answer, secret)
+        if queries is not None and audit is not None:
+            queries += audit.known
+        classes = fhe.read_answer(received.answer, secret, queries=queries)
         if audit is not None:
             positions = [self.manifest.client_index(name) for name in received.present]
             classes = audit.check(classes, secret.parameters, present=positions)

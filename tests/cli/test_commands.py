@@ -62,6 +62,16 @@ def test_a_batch_goes_through_all_roles(work, keys):
     assert json.loads(out)["classes"] == json.loads(simulated)["classes"]
 
 
+def test_a_command_that_fails_after_it_evaluated_says_so_in_its_status(work, keys, tmp_path):
+    """The library ended the process with status 0, whatever had failed."""
+    sent, file = tmp_path / "sent", tmp_path / "afile"
+    common = ("--run", work / "run", "--keys", keys, "--rows", "0:1")
+    securefl("encrypt", work / "digits" / "test.npz", *common, "--out", sent)
+    file.write_text("")
+    line = refused("infer", sent, "--keys", keys, "--out", file / "answer")
+    assert line == f"error: {file / 'answer'}: cannot be written: Not a directory"
+
+
 def test_known_answers_are_checked_and_taken_out(work, keys, tmp_path):
     """The real answers come back alone; a foreign audit secret refuses the batch."""
     queries, sent, answer = work / "digits" / "test.npz", tmp_path / "sent", tmp_path / "answer"

@@ -1,8 +1,28 @@
 """concrete-python in a process that does other things too."""
 
+import json
+import os
 import subprocess
 import sys
+import textwrap
+from pathlib import Path
 
+import pytest
+
+import fhe
+
+REPOSITORY = Path(fhe.__file__).parent.parent
+IMPORTS = """
+from fhe.library import concrete_fhe, signals_kept
+
+library = concrete_fhe()
+"""
+RUNS = """
+with signals_kept():
+    circuit = library.Compiler(lambda x: x + 1, {"x": "encrypted"}).compile(range(4))
+    assert circuit.encrypt_run_decrypt(2) == 3
+"""
+RUNS_A_CIRCUIT = IMPORTS + RUNS
 EVALUATES = """
 import faulthandler, os, signal, socket
 import numpy as np
@@ -33,17 +53,137 @@ try:
     ours.send(b"x")
 except BrokenPipeError:
     print("broken pipe")
+raise SystemExit(3)
 """
+
+
+def python(*arguments, folder=None):
+    """Runs the interpreter as a user does, and returns what became of it."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        timeout=240,
+        check=False,
+    )
 
 
 def test_the_library_leaves_no_signal_handler_behind():
     """After an evaluation a peer may hang up, and the process ends and is interrupted as it chose.
 
     The library's own handlers are set at its import and at its first run; that of SIGPIPE ends the
-    process.
+    process. The status is the one that the process chose.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", EVALUATES], capture_output=True, text=True, timeout=120
-    )
+    done = python("-c", EVALUATES)
     assert done.stdout.splitlines() == ["terminate interrupt", "broken pipe"], done.stderr
-    assert done.returncode == 0
+    assert done.returncode == 3
+
+
+# How a process may end, as code, and its status: the number, or minus that of a signal.
+ENDINGS = {
+    "falls off its end": ("pass", 0),
+    "sys.exit(0)": ("sys.exit(0)", 0),
+    "sys.exit(3)": ("sys.exit(3)", 3),
+    "sys.exit of a text": ("sys.exit('no')", 1),
+    "an uncaught error": ("1 / 0", 1),
+    "an error at exit": ("atexit.register(sys.exit, 9); sys.exit(3)", 3),
+    "sys.exit in a thread": ("in_a_thread(sys.exit, 5); sys.exit(4)", 4),
+    "an error in a thread": ("in_a_thread(int, 'x'); sys.exit(4)", 4),
+    "os._exit": ("os._exit(6)", 6),
+    "os._exit in a thread": ("in_a_thread(os._exit, 7)", 7),
+    "os.abort": ("os.abort()", -6),
+    "killed": ("os.kill(os.getpid(), signal.SIGKILL)", -9),
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM)", -15),
+    "a broken memory access": ("os.kill(os.getpid(), signal.SIGSEGV)", -11),
+    "interrupted": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -2),
+}
+ENDS_IN_EVERY_WAY = (
+    """
+import atexit, json, os, signal, sys, threading, time
+
+def in_a_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+
+# Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+    + IMPORTS
+    + """
+found = {}
+for name, code in json.loads(sys.argv[1]).items():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        break
+    found[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+else:
+    print(json.dumps(found))
+    sys.exit()
+"""
+    + RUNS
+    + "exec(code)"
+)
+
+
+@pytest.fixture(scope="module")
+def statuses():
+    """How a process ended that ran a circuit, for each of `ENDINGS`.
+
+    Each is a process of its own; they fork between import and run, for the import takes seconds.
+    """
+    codes = {name: code for name, (code, _) in ENDINGS.items()}
+    done = python("-c", ENDS_IN_EVERY_WAY, json.dumps(codes))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_after_a_run_the_status_is_the_one_that_the_process_ended_with(statuses, ending):
+    assert statuses[ending] == ENDINGS[ending][1]
+
+
+def test_after_a_run_nothing_that_was_to_happen_at_exit_is_lost():
+    """Handlers registered before and after the library's, and text that is still buffered."""
+    script = f"""
+import atexit, sys
+
+atexit.register(print, "registered before")
+{RUNS_A_CIRCUIT}
+atexit.register(print, "registered after")
+sys.stdout.write("buffered, ")
+raise RuntimeError("the work failed")
+"""
+    done = python("-c", script)
+    assert done.stdout == "buffered, registered after\nregistered before\n"
+    assert done.stderr.endswith("RuntimeError: the work failed\n")
+    assert done.returncode == 1
+
+
+def test_after_a_run_a_started_process_tells_its_parent_how_it_ended(tmp_path):
+    """`multiprocessing` starts an interpreter that ends as others do, its handlers included."""
+    (tmp_path / "script.py").write_text(
+        "import multiprocessing, sys\n\n"
+        f"def work():\n{textwrap.indent(RUNS_A_CIRCUIT, '    ')}\n    sys.exit(3)\n\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    child.start()\n    child.join()\n    sys.exit(child.exitcode + 1)\n"
+    )
+    done = python(tmp_path / "script.py")
+    assert done.returncode == 4, done.stderr
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "with workers"])
+def test_pytest_is_red_if_a_test_fails_beside_one_that_ran_a_circuit(tmp_path, workers):
+    """In a folder of its own, with the suite's options."""
+    (tmp_path / "test_planted.py").write_text(
+        f"def test_runs_a_circuit():\n{textwrap.indent(RUNS_A_CIRCUIT, '    ')}\n\n"
+        "def test_fails():\n    assert False\n"
+    )
+    settings = REPOSITORY / "pyproject.toml"
+    done = python("-m", "pytest", "-c", settings, "--rootdir", tmp_path, *workers, tmp_path)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 1

@@ -1,0 +1,1 @@
+"""Parties who cheat: real code that speaks the real protocol, and what it gets."""
