@@ -15,7 +15,14 @@ from secure_fl.data.partition import (
     shards,
     within,
 )
-from secure_fl.data.readers import ReadOptions, client_files, read_client, read_clients
+from secure_fl.data.readers import (
+    ReadOptions,
+    client_files,
+    read_all,
+    read_client,
+    read_clients,
+    read_records,
+)
 from secure_fl.data.scaling import FixedScaling
 from secure_fl.data.table import Columns, read_csv
 
@@ -35,11 +42,13 @@ __all__ = [
     "iid",
     "long_tailed",
     "pathological",
+    "read_all",
     "read_client",
     "read_clients",
     "read_csv",
     "read_libsvm",
     "read_npz",
+    "read_records",
     "shards",
     "within",
     "write_clients",
