@@ -23,7 +23,8 @@ from secure_fl.data.readers import (
     read_clients,
     read_records,
 )
-from secure_fl.data.scaling import FixedScaling
+from secure_fl.data.remarks import label_remarks
+from secure_fl.data.scaling import FixedScaling, check_scale, scaled_features
 from secure_fl.data.table import Columns, read_csv
 
 __all__ = [
@@ -35,11 +36,13 @@ __all__ = [
     "Records",
     "assemble",
     "by_group",
+    "check_scale",
     "client_files",
     "describe",
     "dirichlet",
     "group_names",
     "iid",
+    "label_remarks",
     "long_tailed",
     "pathological",
     "read_all",
@@ -49,6 +52,7 @@ __all__ = [
     "read_libsvm",
     "read_npz",
     "read_records",
+    "scaled_features",
     "shards",
     "within",
     "write_clients",

@@ -113,6 +113,11 @@ class Dataset:
         return int(self.X.shape[0])
 
     @property
+    def where(self) -> str:
+        """Whose records they are and where they came from, for messages."""
+        return f"{whose(self.name)}, {self.source}"
+
+    @property
     def n_features(self) -> int:
         """d."""
         return int(self.X.shape[1])
