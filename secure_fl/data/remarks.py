@@ -81,10 +81,10 @@ def _groups(held: dict[str, tuple[str, ...]]) -> list[list[str]]:
     for client, classes in held.items():
         alike.setdefault(frozenset(classes), []).append(client)
     joined: list[list[frozenset[str]]] = []
-    for classes in alike:
-        near = [group for group in joined if any(_meet(classes, other) for other in group)]
+    for own in alike:
+        near = [group for group in joined if any(_meet(own, other) for other in group)]
         joined = [group for group in joined if group not in near]
-        joined.append([other for group in near for other in group] + [classes])
+        joined.append([other for group in near for other in group] + [own])
     place = {client: i for i, client in enumerate(held)}
     groups = [
         sorted((c for each in group for c in alike[each]), key=place.__getitem__)
