@@ -199,12 +199,13 @@ def train_rounds(
 
     from fhe.envelope import PRIVATE
     from secure_fl.files import new_folder, refuse_existing
-    from secure_fl.data import ClassList, read_clients
+    from secure_fl.data import ClassList, check_scale, label_remarks, read_clients
     from secure_fl.errors import InputError
     from secure_fl.training.model_files import FILE, PERSONAL
     from secure_fl.privacy.promises import client_privacy
 
     refuse_existing(out)
+    check_scale(scale)
     if record is not None and client_epsilon is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
     if client_epsilon is None and client_noise != "gaussian":
@@ -224,6 +225,9 @@ def train_rounds(
             classes=known,
             progress=lambda i, n: progress("reading", i, n),
         )
+    remarks = label_remarks(clients)
+    for remark in remarks:
+        output.note(remark)
     probe = None if test is None else _test_records(test, reading, clients[0])
     books = ledger or source.with_name(source.name + ".ledger")
     noise = None
@@ -251,7 +255,7 @@ def train_rounds(
         for name, its_own in trained.personal.items():
             (aside / PERSONAL / name).mkdir(parents=True)
             its_own.save(aside / PERSONAL / name / FILE, mode=PRIVATE)
-    _show(output, out, recipe, trained, size)
+    _show(output, out, recipe, trained, size, remarks)
 
 
 def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
@@ -286,10 +290,11 @@ def _train_linear(
 
 
 def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
-    from secure_fl.data import ClassList, assemble, read_client
+    from secure_fl.data import ClassList, assemble, read_records
 
+    # What the clients ignore, the test set need not have.
     (records,) = assemble(
-        [read_client(path, reading)],
+        [read_records(path, reading, all_ignored=False)],
         classes=ClassList(like.classes),
         n_features=like.n_features,
         features=like.features,
@@ -298,7 +303,14 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
     return records
 
 
-def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int) -> None:
+def _show(
+    output: Output,
+    out: Path,
+    recipe: Any,
+    trained: "Trained",
+    size: int,
+    remarks: tuple[str, ...],
+) -> None:
     from secure_fl.training.model_files import PERSONAL
 
     up, down = (sum(each[i] for each in trained.traffic.values()) for i in (0, 1))
@@ -315,6 +327,7 @@ def _show(output: Output, out: Path, recipe: Any, trained: "Trained", size: int)
             for name, (sent, got) in trained.traffic.items()
         },
         "privacy": trained.privacy,
+        "remarks": list(remarks),
     }
     figures = "".join(f", {name} {value:.4g}" for name, value in trained.figures.items())
     lines = [

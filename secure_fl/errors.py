@@ -50,6 +50,11 @@ class MissingExtraError(InputError):
     """An optional dependency is not installed; the message names the extra."""
 
 
+def whose(client: str) -> str:
+    """Whose records a message is about: a client's, or nobody's in particular ("")."""
+    return f'client "{client}"' if client else "records"
+
+
 def _one_line(message: str) -> str:
     if len(message) > _LONGEST:
         # The end says what to do.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dp import Ledger, Record
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.training.fednl import fednl_states
@@ -122,10 +122,12 @@ def train_linear_model(
     names, width = clients[0].classes, clients[0].n_features
     random = random_features(recipe, width)
     members = [
-        Client(client.name, model_inputs(client.X, recipe, scale, random), client.y)
+        Client(client.name, model_inputs(client.X, recipe, scale, random, client.where), client.y)
         for client in clients
     ]
-    probe = None if test is None else (model_inputs(test.X, recipe, scale, random), test.y)
+    probe = None
+    if test is not None:
+        probe = model_inputs(test.X, recipe, scale, random, test.where), test.y
     objective = objective_of(recipe, len(names))
     figures: dict[str, float] = {}
 
@@ -162,7 +164,9 @@ def train_linear_model(
     return Trained(model, state.round, dict(figures), traffic, spent)
 
 
-def model_inputs(X: Any, recipe: Recipe, scale: float, random: RandomFourierFeatures | None) -> Any:
+def model_inputs(
+    X: Any, recipe: Recipe, scale: float, random: RandomFourierFeatures | None, where: str
+) -> Any:
     """What a client's trainer sees of its features: scaled, mapped or with a constant.
 
     Args:
@@ -170,8 +174,12 @@ def model_inputs(X: Any, recipe: Recipe, scale: float, random: RandomFourierFeat
         recipe: what to run.
         scale: constant factor.
         random: of the recipe; see `random_features`.
+        where: whose features they are, for messages.
+
+    Raises:
+        FeatureError: the scale is not finite and above 0, or scaled features overflow or vanish.
     """
-    scaled = X.astype(np.float64) * scale
+    scaled = scaled_features(X, scale, np.float64, where=where)
     return scaled if _bare(recipe) else mapped(scaled, random)
 
 

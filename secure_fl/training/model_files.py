@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fhe.envelope import read_header
+from secure_fl.errors import InputError
 
 if TYPE_CHECKING:
     from secure_fl.training.linear_model import LinearModel
@@ -15,6 +16,8 @@ FILE = "model"
 """Name of the model in a run folder."""
 PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
+HEADS = "federation.json"
+"""What a run folder of heads has in its place."""
 LINEAR, NETWORK = "linear model", "network"
 """Kinds of its envelope."""
 
@@ -52,10 +55,14 @@ class Description:
             KeyError, TypeError, ValueError: a member is missing or of another type.
         """
         names = header["features"]
+        try:
+            scale = float(header["scale"])
+        except OverflowError:
+            raise ValueError("a scale beyond float64") from None
         return cls(
             tuple(map(str, header["classes"])),
             None if names is None else tuple(map(str, names)),
-            float(header["scale"]),
+            scale,
             dict(header["origin"]),
         )
 
@@ -68,9 +75,15 @@ def load_model(path: Path) -> "LinearModel | TrainedNetwork":
 
     Raises:
         fhe.errors.InputError: absent, truncated, damaged, or of another kind or version.
+        InputError: the folder holds heads.
         FormatError: its parts do not belong together.
     """
     file = path / FILE if path.is_dir() else path
+    if path.is_dir() and not file.exists() and (path / HEADS).is_file():
+        raise InputError(
+            f"{path}: holds heads, no one model; classify with `securefl infer QUERIES --run {path}"
+            " --mode plain`, or on ciphertexts (securefl keys new, encrypt, infer, decrypt)"
+        )
     kind, _, _ = read_header(file, (LINEAR, NETWORK))
     if kind == NETWORK:
         from secure_fl.training.network_model import TrainedNetwork

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.training.linear import Trained
 from secure_fl.federation import Client, ClientPrivacy, Federation
@@ -75,7 +75,7 @@ def train_network(
     model = specification(recipe, len(clients[0].classes), clients[0].n_features)
     recipe.refuse_privacy(record=record_level is not None, client=client_level is not None)
     training = local_training(recipe, record_level)
-    members = [Client(each.name, _scaled(each.X, scale), each.y) for each in clients]
+    members = [Client(each.name, _scaled(each, scale), each.y) for each in clients]
     with federation_of(
         members,
         participants=recipe.participants,
@@ -89,7 +89,7 @@ def train_network(
             if ledgers is None:
                 raise InputError("record-level privacy: needs a folder for the clients' ledgers")
             _open_books(members, model, training, recipe, ledgers, budget)
-        probe = None if test is None else (_scaled(test.X, scale), test.y)
+        probe = None if test is None else (_scaled(test, scale), test.y)
         figures: dict[str, float] = {}
 
         def measure(state: NetworkState) -> Mapping[str, float]:
@@ -200,5 +200,5 @@ def _of_clients(
     return found
 
 
-def _scaled(X: Any, scale: float) -> Any:
-    return X.astype(np.float32) * np.float32(scale)
+def _scaled(data: Dataset, scale: float) -> Any:
+    return scaled_features(data.X, scale, np.float32, where=data.where)
