@@ -1,5 +1,6 @@
 """`securefl data`: from files to one file a client."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,10 @@ from cli.output import Output, output_options
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
+    from secure_fl.encoders.sentence import LongTexts
+
+_SHOWN = 100
+"""Classes of a client that a table lists before it counts the rest."""
 
 _source = click.argument("source", type=click.Path(exists=True, path_type=Path))
 _out = click.argument("out", type=click.Path(path_type=Path))
@@ -55,7 +60,9 @@ def digits(output: Output, out: Path, seed: int) -> None:
 
     from secure_fl.data import write_clients
     from secure_fl.data.samples import digits_split
+    from secure_fl.files import refuse_existing
 
+    refuse_existing(out)
     train, test = digits_split(np.random.default_rng(seed))
     write_clients(out, (train, test))
     output.result(
@@ -95,11 +102,13 @@ def partition(
     **reading: Any,
 ) -> None:
     """Divide the records of one SOURCE file over clients, as files in the folder OUT."""
-    from secure_fl.data import assemble, read_client, write_clients
+    from secure_fl.data import assemble, read_records, write_clients
     from secure_fl.data.splitting import Division, divide
+    from secure_fl.files import refuse_existing
 
+    refuse_existing(out)
     options = make_read_options(**reading, group=group_column)
-    (whole,) = assemble([read_client(source, options)])
+    (whole,) = assemble([read_records(source, options)])
     division = Division(how, clients, alpha, labels_per_client, shards_per_client, rho)
     parts = divide(whole, division, seed)
     write_clients(out, parts)
@@ -121,22 +130,38 @@ def describe(output: Output, source: Path, **reading: Any) -> None:
     _show(output, clients, f"{source}: {len(clients)} clients, {clients[0].n_features} features")
 
 
-def _show(output: Output, clients: "tuple[Dataset, ...]", title: str) -> None:
+def _show(
+    output: Output, clients: "tuple[Dataset, ...]", title: str, remarks: Sequence[str] = ()
+) -> None:
+    from secure_fl.data import label_remarks
+
+    remarks = [*remarks, *label_remarks(clients)]
     classes = clients[0].classes
     counts = {each.name: each.counts().tolist() for each in clients}
     data = {
         "features": clients[0].n_features,
         "classes": list(classes),
         "clients": {name: {"records": sum(row), "by_class": row} for name, row in counts.items()},
+        "remarks": remarks,
     }
     rows = [[name, sum(row), *row] for name, row in counts.items()]
     total = [sum(column) for column in zip(*(row[1:] for row in rows), strict=True)]
-    shown = classes[:20]
-    columns = ["client", "records", *shown]
-    cut = 2 + len(shown)
-    output.table(data, title, columns, [row[:cut] for row in [*rows, ["all", *total]]])
-    if len(classes) > len(shown):
-        output.note(f"{len(classes) - len(shown)} more classes; --json shows them all")
+    rows.append(["all", *total])
+    columns = ["client", "records", *classes]
+    if not output.fits(columns, rows):
+        columns = ["client", "records", "classes"]
+        rows = [[name, records, _by_class(row, classes)] for name, records, *row in rows]
+    output.table(data, title, columns, rows)
+    for remark in remarks:
+        output.note(remark)
+
+
+def _by_class(row: Sequence[int], classes: Sequence[str]) -> str:
+    """Counts of the classes that are there, in one cell, for more classes than columns fit."""
+    held = [f"{name}: {count:,}" for name, count in zip(classes, row, strict=True) if count]
+    more = len(held) - _SHOWN
+    shown = ", ".join(held[:_SHOWN])
+    return shown if more <= 0 else f"{shown} and {more} more (--json shows them all)"
 
 
 @data.command()
@@ -145,6 +170,13 @@ def _show(output: Output, clients: "tuple[Dataset, ...]", title: str) -> None:
 @click.option("--encoder", required=True, help="A model folder, or package:NAME.")
 @click.option("--text-column", default="text", show_default=True, help="csv: the text.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder that keeps encoded texts.")
+@click.option(
+    "--long-texts",
+    type=click.Choice(["cut", "refuse"]),
+    default="cut",
+    show_default=True,
+    help="Texts beyond the model's window: use their beginnings and say how many, or refuse them.",
+)
 @read_options
 @output_options
 def embed(
@@ -154,18 +186,30 @@ def embed(
     encoder: str,
     text_column: str,
     cache: Path | None,
+    long_texts: "LongTexts",
     **reading: Any,
 ) -> None:
     """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
+    from secure_fl.data import write_clients
     from secure_fl.encoders.embedding import embed_clients
     from secure_fl.encoders.sentence import SentenceEncoder
+    from secure_fl.files import refuse_existing
 
+    refuse_existing(out)
     model = SentenceEncoder(encoder)
-    from secure_fl.data import write_clients
-
     options = make_read_options(**reading, text=text_column)
+    remarks: list[str] = []
     with output.progress() as progress:
-        clients = embed_clients(source, model, options, cache=cache, progress=progress)
+        clients = embed_clients(
+            source,
+            model,
+            options,
+            cache=cache,
+            long_texts=long_texts,
+            remark=remarks.append,
+            progress=progress,
+        )
     write_clients(out, clients)
-    _show(output, clients, f"{out}: {len(clients)} clients, {clients[0].n_features} features")
+    title = f"{out}: {len(clients)} clients, {clients[0].n_features} features"
+    _show(output, clients, title, remarks)
     output.note(f"encoder {encoder}, fingerprint {model.fingerprint}")

@@ -63,7 +63,9 @@ def app(
     rounds: int | None,
     settings: dict[str, Any],
 ) -> None:
-    """Write FOLDER, which `flwr run` takes: what to train, on whom. It holds no secret."""
+    """Write FOLDER for `train --runtime flower`: what to train, on whom. It holds no secret."""
+    import shlex
+
     from secure_fl.flower.app import write_app
 
     config = {
@@ -77,9 +79,15 @@ def app(
         **settings,
     }
     write_app(folder, config)
+    words = ["securefl", "train", str(folder), "--runtime", "flower", "--superlink", "NAME"]
+    start = shlex.join([*words, "--out", out])
     output.result(
-        {"app": str(folder), "config": {k: v for k, v in config.items() if v is not None}},
-        f"{folder}: {method} on {clients}; start it with `flwr run {folder} NAME --stream`",
+        {
+            "app": str(folder),
+            "config": {k: v for k, v in config.items() if v is not None},
+            "start": start,
+        },
+        f"{folder}: {method} on {clients}; start it with `{start}`",
     )
 
 

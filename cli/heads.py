@@ -36,8 +36,10 @@ def train_heads(
 
     `facts` are those of a manifest that is made here; with `federation` only its unit counts.
     """
+    from secure_fl.data import label_remarks
     from secure_fl.files import refuse_existing
     from secure_fl.heads.fitting import train_heads as fit_heads
+    from secure_fl.heads.head import head_inputs
     from secure_fl.heads.released import train_private_heads
     from secure_fl.heads.run_folder import create_run
 
@@ -50,8 +52,7 @@ def train_heads(
             clients, manifest = _join_federation(
                 source, reading, federation, facts["unit"], progress
             )
-        factor = manifest.scale
-        scaled = [(each.name, each.X * each.X.dtype.type(factor), each.y) for each in clients]
+        scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
         if plan is None:
             heads = fit_heads(scaled, manifest, seed=seed, progress=progress)
         else:
@@ -62,7 +63,7 @@ def train_heads(
     # The bounds are of the whole federation's records, which one party does not know.
     for client in clients if federation is None else ():
         counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
-    _show(output, out, manifest, machines, sizes, counts, statements)
+    _show(output, out, manifest, machines, sizes, counts, statements, label_remarks(clients))
 
 
 def train_released_heads(
@@ -82,6 +83,7 @@ def train_released_heads(
 
     `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release.
     """
+    from secure_fl.data import label_remarks
     from secure_fl.files import refuse_existing
     from secure_fl.heads.record_private import train_record_private_heads
     from secure_fl.heads.run_folder import create_run
@@ -97,7 +99,7 @@ def train_released_heads(
         sizes = create_run(out, heads, manifest, statements)
     machines = {head.client: head.bank.n_machines for head in heads}
     # The bounds are for machines of records.
-    _show(output, out, manifest, machines, sizes, {}, statements)
+    _show(output, out, manifest, machines, sizes, {}, statements, label_remarks(clients))
 
 
 def _make_federation(
@@ -157,11 +159,14 @@ def _show(
     sizes: dict[str, int],
     counts: dict[str, int],
     statements: "list[tuple[str, Statement]]",
+    remarks: tuple[str, ...],
 ) -> None:
     import attrs
 
     from secure_fl.heads.bounds import class_bounds
 
+    for remark in remarks:
+        output.note(remark)
     bounds = class_bounds(counts, BOUND_DELTA)
     data = {
         "run": str(out),
@@ -184,6 +189,7 @@ def _show(
         ],
         "privacy": {name: statement.to_json() for name, statement in statements} or None,
         "manifest": attrs.asdict(manifest),
+        "remarks": list(remarks),
     }
     rows = [[name, machines[name], human_bytes(sizes[name])] for name in machines]
     output.table(data, f"{out}: {len(machines)} heads", ["client", "machines", "head"], rows)

@@ -81,11 +81,31 @@ class Output:
         table = Table(title=title, title_justify="left")
         for i, column in enumerate(columns):
             numeric = all(isinstance(row[i], int | float) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left")
+            # Whatever is too long goes on in the next line; nothing is cut.
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
-        width = None if sys.stdout.isatty() else 120
-        Console(width=width, markup=False, highlight=False).print(table)
+            table.add_row(*map(_cell, row))
+        Console(width=_width(), markup=False, highlight=False).print(table)
+
+    def fits(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
+        """Whether a table of these columns fits into a line without breaking a name."""
+        from rich.cells import cell_len
+
+        cells = [list(columns), *([_cell(cell) for cell in row] for row in rows)]
+        # Two blanks and a line beside every column, and one line more.
+        widths = [max(map(cell_len, column)) + 3 for column in zip(*cells, strict=True)]
+        return sum(widths) + 1 <= _width()
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _width() -> int:
+    """Characters of a line: the terminal's, or of a file a page's."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
 
 
 def _phase_lines() -> Callable[[str, int, int], None]:

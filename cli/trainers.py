@@ -102,13 +102,14 @@ def train_rounds(
     import shutil
 
     from fhe.envelope import PRIVATE
-    from secure_fl.data import ClassList, read_clients
+    from secure_fl.data import ClassList, check_scale, label_remarks, read_clients
     from secure_fl.errors import InputError
     from secure_fl.files import new_folder, refuse_existing
     from secure_fl.privacy.promises import client_privacy
     from secure_fl.training.model_files import FILE, PERSONAL
 
     refuse_existing(out)
+    check_scale(scale)
     if record is not None and client_epsilon is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
     if client_epsilon is None:
@@ -126,6 +127,9 @@ def train_rounds(
             classes=known,
             progress=lambda i, n: progress("reading", i, n),
         )
+    remarks = label_remarks(clients)
+    for remark in remarks:
+        output.note(remark)
     probe = None if test is None else _test_records(test, reading, clients[0])
     books = ledger or source.with_name(source.name + ".ledger")
     noise = None
@@ -155,7 +159,7 @@ def train_rounds(
         for name, its_own in trained.personal.items():
             (aside / PERSONAL / name).mkdir(parents=True)
             its_own.save(aside / PERSONAL / name / FILE, mode=PRIVATE)
-    _show(output, out, settings, options["secure"], trained, size)
+    _show(output, out, settings, options["secure"], trained, size, remarks)
 
 
 def _train_linear(
@@ -179,10 +183,11 @@ def _train_linear(
 
 
 def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
-    from secure_fl.data import ClassList, assemble, read_client
+    from secure_fl.data import ClassList, assemble, read_records
 
+    # What the clients ignore, the test set need not have.
     (records,) = assemble(
-        [read_client(path, reading)],
+        [read_records(path, reading, all_ignored=False)],
         classes=ClassList(like.classes),
         n_features=like.n_features,
         features=like.features,
@@ -192,7 +197,13 @@ def _test_records(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
 
 
 def _show(
-    output: Output, out: Path, settings: Settings, secure: bool, trained: "Trained", size: int
+    output: Output,
+    out: Path,
+    settings: Settings,
+    secure: bool,
+    trained: "Trained",
+    size: int,
+    remarks: tuple[str, ...],
 ) -> None:
     from secure_fl.training.model_files import PERSONAL
 
@@ -210,6 +221,7 @@ def _show(
             for name, (sent, got) in trained.traffic.items()
         },
         "privacy": trained.privacy,
+        "remarks": list(remarks),
     }
     figures = "".join(f", {name} {value:.4g}" for name, value in trained.figures.items())
     lines = [

@@ -95,6 +95,11 @@ class ServiceError(WorkError):
     """Another party could not be reached, refused, or sent what it should not have sent."""
 
 
+def whose(client: str) -> str:
+    """Whose records a message is about: a client's, or nobody's in particular ("")."""
+    return f'client "{client}"' if client else "records"
+
+
 def _one_line(message: str) -> str:
     if len(message) > _LONGEST:
         # The end says what to do.

@@ -79,10 +79,11 @@ def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > max_bytes:
             raise InputError(f"{path}: larger than {max_bytes} bytes, not a {what}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        # Editors of some systems begin a file with a byte-order mark.
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
         raise InputError(f"{path}: not found; expected a {what}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")

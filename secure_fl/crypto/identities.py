@@ -46,7 +46,7 @@ def read_directory(path: Path) -> Directory:
         InputError: it cannot be read or holds something else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
         keys = {str(name): bytes.fromhex(key) for name, key in found.items()}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None

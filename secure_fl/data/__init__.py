@@ -1,6 +1,6 @@
 """Client files, class lists, partitions and fixed scaling."""
 
-from secure_fl.data.dataset import Dataset, Records, assemble
+from secure_fl.data.dataset import Dataset, Records, as_float, assemble
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import read_libsvm
 from secure_fl.data.npz import read_npz, write_clients
@@ -15,8 +15,16 @@ from secure_fl.data.partition import (
     shards,
     within,
 )
-from secure_fl.data.readers import ReadOptions, client_files, read_client, read_clients
-from secure_fl.data.scaling import FixedScaling
+from secure_fl.data.readers import (
+    ReadOptions,
+    client_files,
+    read_all,
+    read_client,
+    read_clients,
+    read_records,
+)
+from secure_fl.data.remarks import label_remarks
+from secure_fl.data.scaling import FixedScaling, check_scale, scaled_features
 from secure_fl.data.table import Columns, read_csv
 
 __all__ = [
@@ -26,20 +34,26 @@ __all__ = [
     "FixedScaling",
     "ReadOptions",
     "Records",
+    "as_float",
     "assemble",
     "by_group",
+    "check_scale",
     "client_files",
     "describe",
     "dirichlet",
     "group_names",
     "iid",
+    "label_remarks",
     "long_tailed",
     "pathological",
+    "read_all",
     "read_client",
     "read_clients",
     "read_csv",
     "read_libsvm",
     "read_npz",
+    "read_records",
+    "scaled_features",
     "shards",
     "within",
     "write_clients",

@@ -3,19 +3,26 @@
 import bz2
 import gzip
 import zlib
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
 
+from secure_fl.data.naming import compression
 from secure_fl.errors import FormatError
 
 MAX_BYTES = 4 * 2**30
 """Decompressed bytes a reader accepts by default: 8 million records of 128 float32 features."""
 _CHUNK = 2**20
-COMPRESSED = (".bz2", ".gz")
+_MARK = b"\xef\xbb\xbf"
+_FOREIGN_MARKS = (b"\xff\xfe", b"\xfe\xff")
+"""Byte-order marks of UTF-16 and UTF-32."""
 
 
 def read_capped(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The file's content, decompressed where its name ends in .bz2 or .gz.
+    """The file's content, decompressed where its name ends in .bz2 or .gz, in any case.
+
+    An archive is one or more streams, perhaps padded with zeros; anything else after them is
+    damage, for both kinds.
 
     Args:
         path: the file.
@@ -27,15 +34,14 @@ def read_capped(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     chunks: list[bytes] = []
     total = 0
     try:
-        with _open(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                total += len(chunk)
-                if total > max_bytes:
-                    raise FormatError(
-                        f"{path}: more than {max_bytes:,} bytes unpacked; split the file or raise"
-                        " max_bytes"
-                    )
-                chunks.append(chunk)
+        for chunk in _chunks(path):
+            total += len(chunk)
+            if total > max_bytes:
+                raise FormatError(
+                    f"{path}: more than {max_bytes:,} bytes unpacked; split the file or raise"
+                    " max_bytes"
+                )
+            chunks.append(chunk)
     except FormatError:
         raise
     except (EOFError, zlib.error, gzip.BadGzipFile):
@@ -45,15 +51,27 @@ def read_capped(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     return b"".join(chunks)
 
 
-def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
-    """The file as UTF-8 text, without a byte order mark.
+def read_unmarked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """The content of a text file, without UTF-8's byte-order mark.
 
     Raises:
-        FormatError: as `read_capped`, or not UTF-8.
+        FormatError: as `read_capped`, or with the mark of another encoding.
     """
     content = read_capped(path, max_bytes)
+    if content.startswith(_FOREIGN_MARKS):
+        raise FormatError(f"{path}: line 1 is not UTF-8; convert the file to UTF-8")
+    return content.removeprefix(_MARK)
+
+
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+    """The file as UTF-8 text, without a byte-order mark.
+
+    Raises:
+        FormatError: as `read_unmarked`, or not UTF-8.
+    """
+    content = read_unmarked(path, max_bytes)
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise FormatError(f"{path}: line {line} is not UTF-8; convert the file to UTF-8") from None
@@ -69,9 +87,48 @@ def unreadable(path: Path, error: OSError) -> FormatError:
     return FormatError(f"{path}: {error.strerror.lower()}; check the path and its permissions")
 
 
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile | bz2.BZ2File:
-    if path.suffix == ".bz2":
-        return bz2.open(path, "rb")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rb")
-    return path.open("rb")
+def beginning(path: Path) -> bytes:
+    """The first megabyte of a text file, without UTF-8's byte-order mark.
+
+    Raises:
+        FormatError: absent, not a file, or a damaged archive.
+    """
+    try:
+        return next(iter(_chunks(path)), b"").removeprefix(_MARK)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise FormatError(f"{path}: damaged or truncated archive; copy the file again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """The unpacked content, piece by piece, none larger than `_CHUNK`."""
+    packed = compression(path)
+    if packed and path.is_file() and path.stat().st_size == 0:
+        raise EOFError
+    if packed == ".bz2":
+        yield from _bz2_chunks(path)
+        return
+    with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def _bz2_chunks(path: Path) -> Iterator[bytes]:
+    # bz2.open ignores whatever follows the first stream and is none; gzip.open does not.
+    with path.open("rb") as file:
+        pieces = iter(partial(file.read, _CHUNK), b"")
+        data = next(pieces, b"")
+        while data:
+            decompressor = bz2.BZ2Decompressor()
+            while not decompressor.eof:
+                if chunk := decompressor.decompress(data, _CHUNK):
+                    yield chunk
+                data = b""
+                if decompressor.needs_input:
+                    data = next(pieces, b"")
+                    if not data:
+                        raise EOFError
+            data = decompressor.unused_data.lstrip(b"\0")
+            while not data and (more := next(pieces, b"")):
+                data = more.lstrip(b"\0")

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data.labels import ClassList
-from secure_fl.errors import ClientError, FeatureError, LabelError
+from secure_fl.data.naming import stem
+from secure_fl.data.numerals import rounded
+from secure_fl.errors import ClientError, FeatureError, LabelError, whose
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Features: TypeAlias = Any
@@ -20,7 +23,7 @@ class Records:
     """A client file as read: labels still text, features perhaps still text.
 
     Attributes:
-        name: the client.
+        name: the client; "" where the records are nobody's in particular (queries, a test set).
         source: the file, as given.
         labels: n labels as text.
         X: features, (n, d), float32 or float64, or scipy CSR; None where `texts` is to be encoded.
@@ -29,6 +32,7 @@ class Records:
         groups: one group name a record (e.g. a site), or None.
         lines: the record's line in the file, shape (n,); None where the file has no lines.
         open_width: d is only the largest index seen (LIBSVM); further features are zeros.
+        header: all columns of the file, those left out too; None where it names none.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Records:
     groups: tuple[str, ...] | None = None
     lines: NDArray[np.int64] | None = None
     open_width: bool = False
+    header: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.X is None) == (self.texts is None):
@@ -47,7 +52,7 @@ class Records:
         rows = len(self.texts) if self.texts is not None else self.X.shape[0]
         if rows != len(self.labels):
             raise FeatureError(
-                f'client "{self.name}": {rows} records and {len(self.labels)} labels in'
+                f"{whose(self.name)}: {rows} records and {len(self.labels)} labels in"
                 f" {self.source}; give each record one label"
             )
 
@@ -74,7 +79,7 @@ class Dataset:
         X: features, (n, d), float32 or float64, finite; scipy CSR if read with sparse=True.
         y: class codes, shape (n,), int64 in 0..C-1.
         classes: the federation's C class names.
-        name: the client.
+        name: the client; "" where the records are nobody's in particular (queries, a test set).
         source: where the records came from, for messages.
         features: d feature names, or None.
         groups: one group name a record, or None.
@@ -106,6 +111,11 @@ class Dataset:
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
+
+    @property
+    def where(self) -> str:
+        """Whose records they are and where they came from, for messages."""
+        return f"{whose(self.name)}, {self.source}"
 
     @property
     def n_features(self) -> int:
@@ -156,8 +166,7 @@ def assemble(
     for client in records:
         if not len(client):
             raise ClientError(
-                f'client "{client.name}": no records in {client.source}; add some or remove'
-                " the file"
+                f"{whose(client.name)}: no records in {client.source}; add some or remove the file"
             )
     known = classes or ClassList.union(client.labels for client in records)
     if len(known) < 2:
@@ -188,7 +197,7 @@ def _check_names(records: Sequence[Records]) -> None:
         other = seen.setdefault(client.name.casefold(), client)
         if other is not client:
             raise ClientError(
-                f'client "{client.name}": named by both {other.source} and {client.source};'
+                f"{whose(client.name)}: named by both {other.source} and {client.source};"
                 " rename one of the files"
             )
 
@@ -202,7 +211,7 @@ def _dataset(
 ) -> Dataset:
     if client.X is None:
         raise FeatureError(
-            f'client "{client.name}": {client.source} holds texts, not features; embed it first'
+            f"{whose(client.name)}: {client.source} holds texts, not features; embed it first"
             " (securefl data embed)"
         )
     X = client.X
@@ -210,7 +219,7 @@ def _dataset(
         X = _widened(X, n_features)
     if X.shape[1] != n_features:
         raise FeatureError(
-            f'client "{client.name}": {client.n_features} features in {client.source}, the'
+            f"{whose(client.name)}: {client.n_features} features in {client.source}, the"
             f" federation has {n_features} ({origin}); re-encode the file with the federation's"
             " encoder"
         )
@@ -237,7 +246,7 @@ def _order(client: Records, features: tuple[str, ...], origin: str) -> list[int]
     if missing:
         extra = [name for name in client.features if name not in set(features)]
         raise FeatureError(
-            f'client "{client.name}": no feature "{missing[0]}" in {client.source} (it has'
+            f'{whose(client.name)}: no feature "{missing[0]}" in {client.source} (it has'
             f' "{extra[0]}"), the federation has it ({origin}); name the columns alike'
         )
     return [place[name] for name in features]
@@ -265,7 +274,7 @@ def require_finite(records: Records) -> None:
         value = X[row, column]
     name = f'"{records.features[column]}"' if records.features else str(column)
     raise FeatureError(
-        f'client "{records.name}": feature {name} in {records.where(row)} is {value}; fill it in'
+        f"{whose(records.name)}: feature {name} in {records.where(row)} is {value}; fill it in"
         " or remove the record"
     )
 
@@ -274,21 +283,42 @@ def as_float(X: NDArray[Any], *, client: str, source: str) -> FloatArray:
     """Features as float32 or float64 without loss: float16 and 8- or 16-bit integers fit float32.
 
     Raises:
-        FeatureError: not a matrix, not real numbers, or no columns.
+        FeatureError: not a matrix, not real numbers, no columns, or a whole number that float64
+            does not hold exactly.
     """
+    who = whose(client)
     if X.ndim != 2 or X.shape[1] == 0:
         raise FeatureError(
-            f'client "{client}": X in {source} has shape {X.shape}; give one row a record and at'
-            " least one feature"
+            f"{who}: X in {source} has shape {X.shape}; give one row a record and at least one"
+            " feature"
         )
     kind, size = X.dtype.kind, X.dtype.itemsize
     if kind not in "biuf" or (kind == "f" and size > 8):
         raise FeatureError(
-            f'client "{client}": X in {source} is of type {X.dtype}; store real numbers (float32)'
+            f"{who}: X in {source} is of type {X.dtype}; store real numbers (float32)"
         )
     if kind == "f" and size >= 4:
         return X.astype(X.dtype.newbyteorder("="), copy=False)
-    return X.astype(np.float32 if size <= 2 else np.float64)
+    if size <= 2:
+        return X.astype(np.float32)
+    found = X.astype(np.float64)
+    if size == 8 and (place := rounded(X, found)) is not None:
+        row, column = place
+        raise FeatureError(
+            f"{who}: feature {column} in row {row} of {source} is {X[place]}, a whole number that"
+            " float64 does not hold exactly; leave the column out if it names something, or round"
+            " it"
+        )
+    return found
+
+
+def client_name(name: str | None, path: Path) -> str:
+    """The client of a file: as given, or after the file; "" where no client is meant.
+
+    Raises:
+        ClientError: it cannot be a client's name.
+    """
+    return "" if name == "" else check_name(stem(path) if name is None else name, str(path))
 
 
 def check_name(name: str, source: str) -> str:

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.errors import LabelError
+from secure_fl.errors import LabelError, whose
 
 # Leading zeros are not a number: 007 is a name.
 _INTEGRAL = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
@@ -24,8 +25,8 @@ class ClassList:
         names: distinct non-empty names, at least one.
 
     Raises:
-        LabelError: no name, an empty one, one used twice, or two that are one number in two
-            spellings ("3" and "3.0").
+        LabelError: no name, an empty one, one with a NUL, one used twice, or two that are one
+            number in two spellings ("3" and "3.0").
     """
 
     names: tuple[str, ...]
@@ -36,6 +37,9 @@ class ClassList:
         for i, name in enumerate(self.names):
             if not isinstance(name, str) or not name.strip():
                 raise LabelError(f"class list: entry {i} is {name!r}; every class needs a name")
+            if "\0" in name:
+                # Files keep names in arrays of fixed width, which lose a NUL at the end.
+                raise LabelError(f"class list: entry {i} is {name!r}; leave out the NUL")
         seen: dict[str, str] = {}
         for name in self.names:
             key = _number(name) or name
@@ -59,7 +63,8 @@ class ClassList:
         """
         names = set[str]().union(*(set(each) for each in labels))
         if all(_number(name) for name in names):
-            return cls(tuple(sorted(names, key=lambda name: (float(name), name))))
+            # A float would make neighbours beyond 2^53 one value.
+            return cls(tuple(sorted(names, key=lambda name: (Decimal(name), name))))
         return cls(tuple(sorted(names)))
 
     def codes(
@@ -71,7 +76,7 @@ class ClassList:
 
         Args:
             labels: text, one a record.
-            client: the client's name, for the error.
+            client: the client's name, for the error; "" where no client is meant.
             where: tells a record's place from its index, for the error, e.g. "line 4 of a.csv".
 
         Returns:
@@ -87,7 +92,7 @@ class ClassList:
         if unknown.size:
             first = int(unknown[0])
             raise LabelError(
-                f'client "{client}": label "{labels[first]}" in {where(first)} is none of the'
+                f'{whose(client)}: label "{labels[first]}" in {where(first)} is none of the'
                 f" federation's {len(self)} classes ({self._shown()}); correct the label or make"
                 " the class list anew"
             )
@@ -117,11 +122,12 @@ def label_text(
 
     Args:
         values: integers, whole floats, booleans, text or UTF-8 bytes, shape (n,); or n texts.
-        client: the client's name, for the error.
+        client: the client's name, for the error; "" where no client is meant.
         where: tells a record's place from its index, for the error.
 
     Raises:
-        LabelError: a label is not a whole number, is empty, or is of another type.
+        LabelError: a label is not a whole number, is a float so large that neighbours are the
+            same one, is empty, holds a NUL, or is of another type.
     """
     if isinstance(values, list):
         return _stripped(values, client, where)
@@ -136,23 +142,27 @@ def label_text(
         return _decoded(values, client, where)
     if kind == "U":
         return _stripped(values.tolist(), client, where)
-    raise LabelError(
-        f'client "{client}": labels of type {values.dtype}; store whole numbers or text'
-    )
+    raise LabelError(f"{whose(client)}: labels of type {values.dtype}; store whole numbers or text")
 
 
 def _whole(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
-    # A float holds integers exactly only up to 2^53.
-    wrong = np.flatnonzero(
-        ~np.isfinite(values) | (values != np.floor(values)) | (np.abs(values) > 2.0**53)
-    )
+    wrong = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)))
     if wrong.size:
         first = int(wrong[0])
         raise LabelError(
-            f'client "{client}": label {values[first]} in {where(first)} is not a whole number;'
+            f"{whose(client)}: label {values[first]} in {where(first)} is not a whole number;"
             " a class label is a whole number or text"
         )
-    return [str(int(value)) for value in values.tolist()]
+    bits = np.finfo(values.dtype).nmant + 1
+    # Beyond it, and at it, another label may have been rounded to the same float.
+    wrong = np.flatnonzero(np.abs(values) >= values.dtype.type(2) ** bits)
+    if wrong.size:
+        first = int(wrong[0])
+        raise LabelError(
+            f"{whose(client)}: label {values[first]} in {where(first)} is not below 2^{bits}, up to"
+            f" which {values.dtype} holds every whole number; store labels as int64 or text"
+        )
+    return [str(int(value)) for value in values]
 
 
 def _decoded(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
@@ -162,7 +172,7 @@ def _decoded(values: NDArray[Any], client: str, where: Callable[[int], str]) -> 
             texts.append(value.decode("utf-8"))
         except UnicodeDecodeError:
             raise LabelError(
-                f'client "{client}": label {value!r} in {where(i)} is not UTF-8; store it as text'
+                f"{whose(client)}: label {value!r} in {where(i)} is not UTF-8; store it as text"
             ) from None
     return _stripped(texts, client, where)
 
@@ -172,8 +182,13 @@ def _stripped(texts: list[str], client: str, where: Callable[[int], str]) -> lis
     if "" in stripped:
         first = stripped.index("")
         raise LabelError(
-            f'client "{client}": empty label in {where(first)}; label the record or remove it'
+            f"{whose(client)}: empty label in {where(first)}; label the record or remove it"
         )
+    for row, text in enumerate(stripped):
+        if "\0" in text:
+            raise LabelError(
+                f"{whose(client)}: label {text!r} in {where(row)} holds a NUL; leave it out"
+            )
     return stripped
 
 

@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data._streams import MAX_BYTES, unreadable
-from secure_fl.data.dataset import Dataset, Records, as_float, check_name, require_finite
+from secure_fl.data.dataset import (
+    Dataset,
+    Records,
+    as_float,
+    check_name,
+    client_name,
+    require_finite,
+)
 from secure_fl.data.labels import label_text
-from secure_fl.errors import ClientError, FeatureError, FormatError, LabelError
+from secure_fl.errors import ClientError, FeatureError, FormatError, LabelError, whose
 from secure_fl.files import new_folder, private_file
 
 _ARRAYS = ("X", "y", "classes", "features", "groups")
@@ -30,24 +37,24 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
 
     Args:
         path: the archive, compressed or not; arrays of Python objects are refused.
-        name: the client; None takes the file's stem.
+        name: the client; None takes it from the file's name (`naming.stem`), "" is no client.
         max_bytes: cap on the unpacked size of all arrays together.
 
     Raises:
         FormatError: not such an archive, damaged, over the cap, an unknown or missing array.
-        FeatureError: X is not a finite real matrix, or its rows do not match y.
-        LabelError: a label is not a whole number or text, or a code is out of `classes`.
+        FeatureError: X is not a finite real matrix, holds a whole number that float64 does not, or
+            its rows do not match y.
+        LabelError: a label is not a whole number or text, a code is out of `classes`, or `classes`
+            holds one name twice.
         ClientError: the name cannot be a client's.
     """
     path = Path(path)
-    client = check_name(name or path.stem, str(path))
+    client = client_name(name, path)
     arrays = _load(path, max_bytes)
     X = as_float(arrays["X"], client=client, source=str(path))
     y = arrays["y"]
     if y.ndim != 1:
-        raise LabelError(
-            f'client "{client}": y in {path} has shape {y.shape}; give one label a row'
-        )
+        raise LabelError(f"{whose(client)}: y in {path} has shape {y.shape}; give one label a row")
     n = X.shape[0]
 
     labels = _labels(y, arrays.get("classes"), client, path)
@@ -79,6 +86,7 @@ def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path
         InputError: the folder exists and is not empty.
         ClientError: a name twice, or one that cannot be a file's.
         FeatureError: sparse features.
+        FormatError: a class, feature or group whose name ends in NUL, which arrays of text lose.
     """
     folder = Path(folder)
     written: list[Path] = []
@@ -97,17 +105,21 @@ def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path
 
 
 def _write(path: Path, data: Dataset) -> None:
-    arrays: dict[str, NDArray[Any]] = {
-        "X": data.X,
-        "y": data.y.astype(np.int32),
-        "classes": np.array(data.classes, dtype=np.str_),
-    }
-    if data.features is not None:
-        arrays["features"] = np.array(data.features, dtype=np.str_)
-    if data.groups is not None:
-        arrays["groups"] = np.array(data.groups, dtype=np.str_)
+    arrays: dict[str, NDArray[Any]] = {"X": data.X, "y": data.y.astype(np.int32)}
+    named = {"classes": data.classes, "features": data.features, "groups": data.groups}
+    for what, names in named.items():
+        if names is not None:
+            arrays[what] = _text_array(names, f"{data.source}: {what}")
     with private_file(path) as file:
         np.savez(file, **arrays)
+
+
+def _text_array(names: tuple[str, ...], what: str) -> NDArray[np.str_]:
+    array = np.array(names, dtype=np.str_)
+    for name, kept in zip(names, array.tolist(), strict=True):
+        if name != kept:
+            raise FormatError(f"{what} holds {name!r}; leave out the NUL at its end")
+    return array
 
 
 def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
@@ -183,16 +195,21 @@ def _labels(y: NDArray[Any], classes: NDArray[Any] | None, client: str, path: Pa
 
     if classes is None:
         return label_text(y, client=client, where=where)
+    if classes.ndim != 1:
+        raise LabelError(f"{path}: classes has shape {classes.shape}; give one name a class")
     names = label_text(classes, client=client, where=lambda i: f"classes[{i}] of {path}")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise LabelError(f'{path}: classes holds "{twice}" twice; name each class once')
     if y.dtype.kind not in "iu":
         raise LabelError(
-            f'client "{client}": y is of type {y.dtype} beside classes in {path}; store codes'
+            f"{whose(client)}: y is of type {y.dtype} beside classes in {path}; store codes"
         )
     wrong = np.flatnonzero((y < 0) | (y >= len(names)))
     if wrong.size:
         first = int(wrong[0])
         raise LabelError(
-            f'client "{client}": code {y[first]} in {where(first)}, classes has'
+            f"{whose(client)}: code {y[first]} in {where(first)}, classes has"
             f" {len(names)} entries; store codes from 0"
         )
     return [names[code] for code in y.tolist()]
@@ -208,6 +225,8 @@ def _names(
             f"{path}: {what} is {values.dtype} of shape {values.shape}; store {count} names"
         )
     names = tuple(str(value) for value in values.tolist())
+    if any("\0" in name for name in names):
+        raise FormatError(f"{path}: {what} holds a name with a NUL; leave it out")
     if unique and len(set(names)) < count:
         raise FormatError(f"{path}: {what} holds a name twice; name each column once")
     return names

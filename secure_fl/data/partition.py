@@ -173,9 +173,9 @@ def by_group(groups: ArrayLike, *, min_records: int = 1) -> Parts:
         min_records: the fewest records a client may get.
 
     Raises:
-        PartitionError: no records, or a group below `min_records`.
+        PartitionError: no records, names beside numbers, or a group below `min_records`.
     """
-    values, inverse = np.unique(np.asarray(groups), return_inverse=True)
+    values, inverse = np.unique(_exactly(groups), return_inverse=True)
     if not values.size:
         raise PartitionError("no records to divide; give at least one")
     parts = [np.flatnonzero(inverse == g).astype(np.int64) for g in range(values.size)]
@@ -190,7 +190,17 @@ def by_group(groups: ArrayLike, *, min_records: int = 1) -> Parts:
 
 def group_names(groups: ArrayLike) -> tuple[str, ...]:
     """The distinct groups, sorted: the clients of `by_group`."""
-    return tuple(str(name) for name in np.unique(np.asarray(groups)))
+    return tuple(str(name) for name in np.unique(_exactly(groups)))
+
+
+def _exactly(groups: ArrayLike) -> NDArray[Any]:
+    """Groups as an array that keeps them: one of fixed-width text would lose a NUL at the end."""
+    if isinstance(groups, np.ndarray):
+        return groups
+    found = np.array(groups, dtype=object)
+    if len({isinstance(name, str) for name in found.tolist()}) > 1:
+        raise PartitionError("groups: names and numbers together; give one or the other")
+    return found
 
 
 def long_tailed(labels: Labels, rho: float, rng: np.random.Generator) -> NDArray[np.int64]:

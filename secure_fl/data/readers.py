@@ -1,19 +1,17 @@
 """Reading client files by their extension: one file, or a folder with one file a client."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from secure_fl.data._streams import COMPRESSED, MAX_BYTES
+from secure_fl.data._streams import MAX_BYTES
 from secure_fl.data.dataset import Dataset, Records, assemble, check_name
 from secure_fl.data.labels import ClassList
-from secure_fl.data.libsvm import read_libsvm
+from secure_fl.data.libsvm import looks_like_libsvm, read_libsvm
+from secure_fl.data.naming import LIBSVM_SUFFIXES, SUFFIXES, compression, format_suffix, stem
 from secure_fl.data.npz import read_npz
-from secure_fl.data.table import Columns, read_csv, stem
+from secure_fl.data.table import Columns, read_csv, read_table
 from secure_fl.errors import ClientError, FormatError
-
-LIBSVM_SUFFIXES = (".libsvm", ".svm", ".svmlight")
-SUFFIXES = (".npz", ".csv", *LIBSVM_SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -22,42 +20,83 @@ class ReadOptions:
 
     Attributes:
         columns: which column of a CSV file is what.
-        delimiter: of CSV files.
+        delimiter: of CSV files; None takes the one that the header uses.
         n_features: d of LIBSVM files, whose largest index may be below it; None: the largest.
         sparse: keep LIBSVM features sparse.
         max_bytes: cap on each file's unpacked size.
     """
 
     columns: Columns = field(default_factory=Columns)
-    delimiter: str = ","
+    delimiter: str | None = None
     n_features: int | None = None
     sparse: bool = False
     max_bytes: int = MAX_BYTES
 
 
 def read_client(path: str | Path, options: ReadOptions | None = None) -> Records:
-    """Reads one client file: .npz, .csv, .libsvm, .svm or .svmlight; text also .bz2 and .gz.
+    """Reads one client file: .npz, .csv, .tsv, or LIBSVM text; text also .bz2 and .gz.
+
+    LIBSVM text is what ends in .libsvm, .svm or .svmlight, and any file of another ending or of
+    none whose first line is `label index:value ...`. The case of endings does not matter.
 
     Args:
-        path: the file; the client's name is its name without extensions.
+        path: the file; the client is called as the file without the endings that say its format
+            and compression: `w7a` of w7a.bz2, `letter.scale.t` of letter.scale.t.bz2.
         options: None means `ReadOptions()`.
 
     Raises:
         FormatError: another extension, or what the format's reader raises.
         FeatureError, LabelError, ClientError: as the format's reader.
     """
-    path = Path(path)
-    options = options or ReadOptions()
-    kind = _kind(path)
-    if kind == ".npz":
-        return read_npz(path, max_bytes=options.max_bytes)
-    if kind == ".csv":
-        return read_csv(
-            path, options.columns, delimiter=options.delimiter, max_bytes=options.max_bytes
+    return _read(Path(path), options or ReadOptions(), None, all_ignored=True)
+
+
+def read_records(
+    path: str | Path, options: ReadOptions | None = None, *, all_ignored: bool = True
+) -> Records:
+    """Reads a file of records that are no client's, such as queries: any name will do.
+
+    Args:
+        path: the file, as `read_client`.
+        options: None means `ReadOptions()`.
+        all_ignored: whether every column to ignore must be there.
+
+    Raises:
+        FormatError, FeatureError, LabelError: as `read_client`.
+    """
+    return _read(Path(path), options or ReadOptions(), "", all_ignored=all_ignored)
+
+
+def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bool) -> Records:
+    kind = format_suffix(path)
+    # An npz archive is compressed inside; outside it would be unpacked twice.
+    if kind == ".npz" and not compression(path):
+        return read_npz(path, name=name, max_bytes=options.max_bytes)
+    if kind in (".csv", ".tsv"):
+        read = read_csv if all_ignored else read_table
+        return read(
+            path,
+            options.columns,
+            delimiter=options.delimiter,
+            name=name,
+            max_bytes=options.max_bytes,
         )
-    if kind in LIBSVM_SUFFIXES:
-        return read_libsvm(path, options.n_features, options.sparse, max_bytes=options.max_bytes)
-    raise FormatError(f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz)")
+    if _is_libsvm(path, kind):
+        return read_libsvm(
+            path, options.n_features, options.sparse, name=name, max_bytes=options.max_bytes
+        )
+    raise _foreign(path, "")
+
+
+def _is_libsvm(path: Path, kind: str) -> bool:
+    return kind in LIBSVM_SUFFIXES or (not kind and looks_like_libsvm(path))
+
+
+def _foreign(path: Path, more: str) -> FormatError:
+    return FormatError(
+        f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz) or LIBSVM text"
+        f" with another ending{more}"
+    )
 
 
 def client_files(source: str | Path) -> dict[str, Path]:
@@ -79,11 +118,10 @@ def client_files(source: str | Path) -> dict[str, Path]:
     for path in sorted(source.iterdir()) if source.is_dir() else [source]:
         if path.name.startswith("."):
             continue
-        if not path.is_file() or _kind(path) not in SUFFIXES:
-            raise FormatError(
-                f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz) or"
-                " move it elsewhere"
-            )
+        kind = format_suffix(path)
+        packed = kind == ".npz" and compression(path)
+        if not path.is_file() or packed or not (kind or _is_libsvm(path, kind)):
+            raise _foreign(path, "; or move it elsewhere")
         name = check_name(stem(path), str(path))
         other = taken.setdefault(name.casefold(), path)
         if other is not path:
@@ -119,27 +157,53 @@ def read_clients(
         One data set a client, sorted by name.
 
     Raises:
-        InputError: as `client_files`, `read_client` and `assemble`.
+        InputError: as `client_files`, `read_client` and `assemble`; or a column to ignore is in
+            none of the files (in some of them is enough).
     """
     files = client_files(source)
     options = options or ReadOptions()
     if options.n_features is None and n_features is not None:
         options = replace(options, n_features=n_features)
-    records = []
-    for done, path in enumerate(files.values(), start=1):
-        records.append(read_client(path, options))
-        if progress is not None:
-            progress(done, len(files))
+    records = read_all(list(files.values()), options, progress)
     return assemble(
         records, classes=classes, n_features=n_features, features=features, manifest=manifest
     )
 
 
-def _kind(path: Path) -> str:
-    """The extension below a compression suffix: .csv of a.csv.gz."""
-    suffix = path.suffix.lower()
-    if suffix in COMPRESSED:
-        inner = Path(path.stem).suffix.lower()
-        # An npz archive is compressed inside; outside it would be unpacked twice.
-        return "" if inner == ".npz" else inner
-    return suffix
+def read_all(
+    files: Sequence[Path],
+    options: ReadOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Records]:
+    """Client files of one federation; a column to ignore need not be in all of them.
+
+    Args:
+        files: one a client.
+        options: as `read_client`.
+        progress: called with files read and files in all.
+
+    Raises:
+        InputError: as `read_client`; or a column to ignore is in none of the files.
+    """
+    records = []
+    for done, path in enumerate(files, start=1):
+        records.append(_read(path, options, None, all_ignored=False))
+        if progress is not None:
+            progress(done, len(files))
+    _check_ignored(records, options.columns)
+    return records
+
+
+def _check_ignored(records: Sequence[Records], columns: Columns) -> None:
+    """Refuses a column to ignore that no file has: misspelt, it would stay a feature unnoticed.
+
+    Raises:
+        FormatError: names the column.
+    """
+    headers = [set(each.header) for each in records if each.header is not None]
+    for column in columns.ignore if headers else ():
+        if not any(column in header for header in headers):
+            raise FormatError(
+                f'{records[0].source}: no column "{column}" to ignore, nor in any other of'
+                f" {len(headers)} csv files; correct or leave out --ignore-column {column}"
+            )

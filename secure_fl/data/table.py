@@ -1,6 +1,11 @@
-"""Client files in CSV with a header: a label column, and numbers or one text column."""
+"""Client files in CSV with a header: a label column, and numbers or one text column.
+
+Fields may be separated by commas, semicolons, tabs or bars: the header tells, for it must name the
+columns that are asked for.
+"""
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -10,16 +15,22 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data._streams import COMPRESSED, MAX_BYTES, read_text
-from secure_fl.data.dataset import Records, check_name, require_finite
+from secure_fl.data._streams import MAX_BYTES, read_text
+from secure_fl.data.dataset import Records, client_name, require_finite
 from secure_fl.data.labels import label_text
-from secure_fl.errors import FeatureError, FormatError
+from secure_fl.data.numerals import is_rounded, large
+from secure_fl.errors import FeatureError, FormatError, whose
 
 _MAX_FIELD = 2**27
 """Characters of one field: a long document, not a file with a missing quote."""
 
+DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
+"""What separates fields, and its name in messages."""
+
 _BLOCK = 4096
 """Rows of numbers converted at a time."""
+
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
 
 
 @dataclass(frozen=True)
@@ -39,17 +50,22 @@ class Columns:
     group: str | None = None
     ignore: tuple[str, ...] = ()
 
-    def named(self) -> tuple[str, ...]:
-        """Every column that this names."""
+    def needed(self) -> tuple[str, ...]:
+        """The columns that a file must have."""
         optional = [name for name in (self.text, self.group) if name is not None]
-        return (self.label, *optional, *self.ignore)
+        return (self.label, *optional)
+
+    def option(self, column: str) -> str:
+        """The command's option that names this column."""
+        options = {self.label: "--label-column", self.group: "--group-column"}
+        return options.get(column, "--text-column")
 
 
 def read_csv(
     path: str | Path,
     columns: Columns | None = None,
     *,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     name: str | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> Records:
@@ -58,8 +74,9 @@ def read_csv(
     Args:
         path: the file; .bz2 and .gz are unpacked.
         columns: which column is what; None means `Columns()`.
-        delimiter: one character.
-        name: the client; None takes the file's name without its extensions.
+        delimiter: one character; None takes the comma, or where the header then lacks a needed
+            column the one of semicolon, tab and bar with which it has them all.
+        name: the client; None takes it from the file's name (`naming.stem`), "" is no client.
         max_bytes: cap on the unpacked size.
 
     Returns:
@@ -68,28 +85,54 @@ def read_csv(
     Raises:
         FormatError: no such delimiter, no header, a named column absent or twice, a line with
             another number of fields, not UTF-8, or over the cap.
-        FeatureError: a feature is empty, not a number, or not finite; names column and line.
+        FeatureError: a feature is empty, not a number, not finite, or a whole number that float64
+            does not hold exactly; names column and line.
         LabelError: an empty label.
         ClientError: the name cannot be a client's.
     """
-    path = Path(path)
     columns = columns or Columns()
-    client = check_name(name or stem(path), str(path))
-    if len(delimiter) != 1 or delimiter in '"\r\n':
+    records = read_table(path, columns, delimiter=delimiter, name=name, max_bytes=max_bytes)
+    for column in columns.ignore:
+        if records.header is not None and column not in records.header:
+            raise FormatError(
+                f'{path}: no column "{column}" to ignore (the header has {_shown(records.header)});'
+                f" correct or leave out --ignore-column {column}"
+            )
+    return records
+
+
+def read_table(
+    path: str | Path,
+    columns: Columns,
+    *,
+    delimiter: str | None = None,
+    name: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Records:
+    """As `read_csv`, but a column to ignore may be absent."""
+    path = Path(path)
+    client = client_name(name, path)
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise FormatError(f"{path}: delimiter {delimiter!r}; give one character, e.g. ','")
+    text = read_text(path, max_bytes)
     table = _Table(client, path, columns)
-    _fill(table, read_text(path, max_bytes), delimiter)
+    _fill(table, text, delimiter or _delimiter(text, columns))
     records = table.records()
     require_finite(records)
     return records
 
 
-def stem(path: Path) -> str:
-    """A file's name without its extension and a compression suffix: a of a.csv.gz."""
-    name = path.name
-    for suffix in COMPRESSED:
-        name = name.removesuffix(suffix)
-    return Path(name).stem
+def _delimiter(text: str, columns: Columns) -> str:
+    """The first delimiter with which the header has all needed columns; else the most frequent."""
+    line = next((each for each in text.splitlines() if each.strip()), "")
+    for delimiter in DELIMITERS:
+        try:
+            header = {field.strip() for field in next(csv.reader([line], delimiter=delimiter))}
+        except csv.Error:
+            continue
+        if header >= set(columns.needed()):
+            return delimiter
+    return max(DELIMITERS, key=line.count)
 
 
 def _fill(table: "_Table", text: str, delimiter: str) -> None:
@@ -98,10 +141,10 @@ def _fill(table: "_Table", text: str, delimiter: str) -> None:
     limit = csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        table.start([column.strip() for column in next(reader, [])])
+        table.start([column.strip() for column in next(reader, [])], delimiter)
         for row in reader:
             if row:
-                table.add(row, reader.line_num, delimiter)
+                table.add(row, reader.line_num)
     except csv.Error as error:
         raise FormatError(
             f"{table.path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
@@ -127,33 +170,40 @@ class _Table:
         self._cells: list[list[str]] = []
         self._blocks: list[NDArray[np.float64]] = []
 
-    def start(self, header: list[str]) -> None:
+    def start(self, header: list[str], delimiter: str) -> None:
         """Finds the columns."""
+        self._delimiter = delimiter
+        self._header = tuple(header)
         if not any(header):
             raise FormatError(f"{self.path}: no header line; name the columns in the first line")
         columns = self._columns
         self._width = len(header)
-        self._place = _places(self.path, header, columns)
-        used = {self._place[column] for column in columns.named()}
+        self._place = _places(self.path, header, columns, delimiter)
+        used = {self._place.get(column) for column in (*columns.needed(), *columns.ignore)}
         numeric = columns.text is None
         self._kept = [i for i in range(len(header)) if i not in used] if numeric else []
         self._features = tuple(header[i] for i in self._kept)
         if numeric and not self._kept:
-            named = ", ".join(columns.named())
+            named = ", ".join((*columns.needed(), *columns.ignore))
             raise FormatError(f"{self.path}: no feature columns beside {named}")
 
-    def add(self, row: list[str], line: int, delimiter: str) -> None:
+    def add(self, row: list[str], line: int) -> None:
         """Takes one record."""
         if len(row) != self._width:
             raise FormatError(
                 f"{self.path}: line {line} has {len(row)} fields, the header {self._width}; quote"
-                f" fields that hold {delimiter!r}"
+                f" fields that hold {self._delimiter!r}"
             )
         columns, place = self._columns, self._place
         self._lines.append(line)
         self._labels.append(row[place[columns.label]])
         if columns.group is not None:
-            self._groups.append(row[place[columns.group]].strip())
+            group = row[place[columns.group]].strip()
+            if "\0" in group:
+                raise FormatError(
+                    f"{self.path}: line {line}: group {group!r} holds a NUL; leave it out"
+                )
+            self._groups.append(group)
         if columns.text is not None:
             self._texts.append(row[place[columns.text]])
             return
@@ -174,6 +224,7 @@ class _Table:
             self._features if numeric else None,
             None if self._columns.group is None else tuple(self._groups),
             np.array(self._lines, dtype=np.int64),
+            header=self._header,
         )
 
     def _where(self, row: int) -> str:
@@ -187,11 +238,26 @@ class _Table:
         # Python takes 1_000 for a number; in a file it is more likely an identifier.
         if not any("_" in "".join(row) for row in cells):
             try:
-                self._blocks.append(np.array(cells, dtype=np.float64))
-                return
+                block = np.array(cells, dtype=np.float64)
             except ValueError:
                 pass
+            else:
+                self._refuse_rounded(cells, block)
+                self._blocks.append(block)
+                return
         self._refuse(cells)
+
+    def _refuse_rounded(self, cells: list[list[str]], block: NDArray[np.float64]) -> None:
+        for row, column in large(block):
+            text = cells[row][column]
+            if is_rounded(text):
+                name, line = self._features[column], self._lines[row - len(cells)]
+                raise FeatureError(
+                    f'{whose(self._client)}: feature "{name}" in line {line} of {self.path} is'
+                    f" {text.strip()[:40]}, a whole number that float64 does not hold exactly;"
+                    f" ignore the column if it names something (--ignore-column {name}), or round"
+                    " it"
+                )
 
     def _refuse(self, cells: list[list[str]]) -> NoReturn:
         first = len(self._lines) - len(cells)
@@ -199,29 +265,38 @@ class _Table:
             for text, column in zip(row, self._features, strict=True):
                 if _not_a_number(text):
                     found = f'"{text[:40]}"' if text.strip() else "empty"
+                    mend = "write 1.5 for 1,5" if _DECIMAL_COMMA.fullmatch(text) else "correct it"
                     raise FeatureError(
-                        f'client "{self._client}": feature "{column}" in line {line} of'
-                        f" {self.path} is {found}, not a number; correct it, or ignore the column"
+                        f'{whose(self._client)}: feature "{column}" in line {line} of'
+                        f" {self.path} is {found}, not a number; {mend}, or ignore the column"
+                        f" (--ignore-column {column})"
                     )
-        raise FeatureError(f'client "{self._client}": features in {self.path} are not all numbers')
+        raise FeatureError(f"{whose(self._client)}: features in {self.path} are not all numbers")
 
 
-def _places(path: Path, header: Sequence[str], columns: Columns) -> dict[str, int]:
+def _places(path: Path, header: Sequence[str], columns: Columns, delimiter: str) -> dict[str, int]:
     place: dict[str, int] = {}
     for i, column in enumerate(header):
         if column in place or not column:
             what = f'column "{column}" twice' if column else f"column {i + 1} without a name"
             raise FormatError(f"{path}: {what} in the header; name each column once")
+        if "\0" in column:
+            raise FormatError(f"{path}: column {column!r} in the header holds a NUL; leave it out")
         place[column] = i
-    for column in columns.named():
+    for column in columns.needed():
         if column not in place:
             kind = "label column" if column == columns.label else "column"
-            shown = ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
+            by = DELIMITERS.get(delimiter, delimiter)
+            how = "" if delimiter == "," else f", separated by {by}"
             raise FormatError(
-                f'{path}: no {kind} "{column}" (the header has {shown}); name the column that the'
-                " file has"
+                f'{path}: no {kind} "{column}" (the header has {_shown(header)}{how}); name the'
+                f" column that the file has ({columns.option(column)})"
             )
     return place
+
+
+def _shown(header: Sequence[str]) -> str:
+    return ", ".join(header[:8]) + (", ..." if len(header) > 8 else "")
 
 
 def _not_a_number(text: str) -> bool:

@@ -1,10 +1,11 @@
 """Features of texts already encoded, on disk, keyed by the text's content and the model.
 
 A cache folder holds one folder a model and in it any number of shards. A shard is a safetensors
-file with `keys` (n, 32), the SHA-256 of each text, and `features` (n, d), and a digest of both in
-its header. Shards are never changed: new texts make a new shard, so an interrupted run keeps what
-it finished and two processes may share a cache. The features reveal the texts: keep the folder
-where the texts may be kept.
+file with `keys` (n, 32), the SHA-256 of each text, `features` (n, d), and `cut` (n,), 1 where the
+text was longer than the model's window, and a digest of all in its header; texts of shards of
+format 1, which lacks `cut`, are encoded again. Shards are never changed: new texts make a new
+shard, so an interrupted run keeps what it finished and two processes may share a cache. The
+features reveal the texts: keep the folder where the texts may be kept.
 """
 
 import hashlib
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE, write_atomic
 
-_FORMAT = "1"
+_FORMAT = "2"
+_WITHOUT_CUT = "1"
 
 
 class CacheWarning(UserWarning):
@@ -42,57 +44,65 @@ class EmbeddingCache:
         self._folder = folder / model[:32]
         self._model = model
 
-    def load(self, keys: Collection[bytes]) -> dict[bytes, NDArray[np.float32]]:
-        """Features of those keys that the cache has, each of shape (d,).
+    def load(self, keys: Collection[bytes]) -> dict[bytes, tuple[NDArray[np.float32], bool]]:
+        """Features of those keys that the cache has, each of shape (d,), and whether it was cut.
 
         A damaged shard is reported by a `CacheWarning` that names it, removed, and its texts
         count as absent.
         """
         wanted = set(keys)
-        found: dict[bytes, NDArray[np.float32]] = {}
+        found: dict[bytes, tuple[NDArray[np.float32], bool]] = {}
         for path in sorted(self._folder.glob("*.safetensors")):
             shard = self._read(path)
             if shard is None:
                 continue
-            stored, features = shard
+            stored, features, cut = shard
             for i, key in enumerate(stored):
                 if key in wanted:
-                    found[key] = features[i]
+                    found[key] = features[i], bool(cut[i])
         return found
 
-    def store(self, keys: Sequence[bytes], features: NDArray[np.float32]) -> None:
+    def store(
+        self, keys: Sequence[bytes], features: NDArray[np.float32], cut: NDArray[np.bool_]
+    ) -> None:
         """Adds a shard: complete or not at all.
 
         Args:
             keys: n digests of 32 bytes.
             features: shape (n, d), float32.
+            cut: shape (n,), whether the text was longer than the model's window.
         """
         from safetensors.numpy import save
 
         packed = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
-        features = np.ascontiguousarray(features)
+        features, marks = np.ascontiguousarray(features), cut.astype(np.uint8)
         header = {
             "format": _FORMAT,
             "model": self._model,
-            "digest": _digest(packed, features),
+            "digest": _digest(packed, features, marks),
         }
-        content: bytes = save({"keys": packed, "features": features}, metadata=header)
+        content: bytes = save({"keys": packed, "features": features, "cut": marks}, metadata=header)
         self._folder.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256(packed.tobytes()).hexdigest()[:32]
         write_atomic(self._folder / f"{name}.safetensors", content, mode=PRIVATE)
 
-    def _read(self, path: Path) -> tuple[list[bytes], NDArray[np.float32]] | None:
+    def _read(
+        self, path: Path
+    ) -> tuple[list[bytes], NDArray[np.float32], NDArray[np.uint8]] | None:
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(path, framework="numpy") as file:
                 header: dict[str, str] = file.metadata() or {}
+                if header.get("format") == _WITHOUT_CUT:
+                    return None
                 keys: NDArray[Any] = file.get_tensor("keys")
                 features: NDArray[Any] = file.get_tensor("features")
+                cut: NDArray[Any] = file.get_tensor("cut")
             sound = (
                 header.get("format") == _FORMAT
                 and header.get("model") == self._model
-                and header.get("digest") == _digest(keys, features)
+                and header.get("digest") == _digest(keys, features, cut)
             )
         except (SafetensorError, OSError, ValueError):
             sound = False
@@ -104,12 +114,12 @@ class EmbeddingCache:
             )
             path.unlink(missing_ok=True)
             return None
-        return [row.tobytes() for row in keys], features
+        return [row.tobytes() for row in keys], features, cut
 
 
-def _digest(keys: NDArray[Any], features: NDArray[Any]) -> str:
+def _digest(*arrays: NDArray[Any]) -> str:
     digest = hashlib.sha256()
-    for array in (keys, features):
+    for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

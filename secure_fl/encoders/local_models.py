@@ -51,7 +51,7 @@ def _in_package(name: str) -> Path:
 def _check_model(folder: Path) -> None:
     path = folder / "modules.json"
     try:
-        modules = json.loads(path.read_text(encoding="utf-8"))
+        modules = json.loads(path.read_text(encoding="utf-8-sig"))
         types = [str(module["type"]) for module in modules]
     except FileNotFoundError:
         raise FormatError(

@@ -8,11 +8,12 @@ import hashlib
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +21,18 @@ from numpy.typing import NDArray
 from secure_fl.data.dataset import Records, require_finite
 from secure_fl.encoders.cache import CacheWarning, EmbeddingCache, text_key
 from secure_fl.encoders.local_models import model_files, model_folder
-from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError
+from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError, whose
 
 __all__ = [
     "CacheWarning",
+    "Encoded",
     "Encoder",
     "IdentityEncoder",
+    "LongTextWarning",
+    "LongTexts",
+    "Progress",
     "SentenceEncoder",
+    "check_texts",
     "encode_records",
     "encoder_from_json",
     "model_folder",
@@ -35,8 +41,17 @@ __all__ = [
 Progress = Callable[[int, int], None]
 """Called with texts done and texts in all."""
 
+LongTexts = Literal["cut", "refuse"]
+"""What becomes of texts beyond the model's window."""
+
+_SHOWN = 10
+"""Places that a message lists before it counts the rest."""
 _CHUNK = 256
 """Texts between two reports of progress; also the size of a cache shard."""
+
+
+class LongTextWarning(UserWarning):
+    """Texts are longer than the model's window; their ends do not count."""
 
 
 class Encoder(Protocol):
@@ -80,6 +95,20 @@ class IdentityEncoder:
             "n_features": self.n_features,
             "fingerprint": self.fingerprint,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What became of n texts.
+
+    Attributes:
+        features: shape (n, d), float32.
+        cut: shape (n,); whether the text was longer than the model's window, so that its end does
+            not count.
+    """
+
+    features: NDArray[np.float32]
+    cut: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -168,7 +197,17 @@ class SentenceEncoder:
         cache: str | Path | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
-        """Features of texts.
+        """Features of texts; shape (n, d), float32. See `encode_texts`."""
+        return self.encode_texts(texts, cache=cache, progress=progress).features
+
+    def encode_texts(
+        self,
+        texts: Sequence[str],
+        *,
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> "Encoded":
+        """Features of texts, and which texts were longer than the model's window.
 
         Args:
             texts: n texts; equal texts are encoded once.
@@ -177,10 +216,11 @@ class SentenceEncoder:
             progress: called after each chunk of texts.
 
         Returns:
-            Shape (n, d), float32, times `scale`.
+            Features times `scale`. A text beyond the window counts with its beginning alone.
 
         Raises:
             InputError: an entry is not text, or the model is not there.
+            FeatureError: a feature times `scale` overflows, or all become zero.
             MissingExtraError: sentence-transformers is not installed.
         """
         keys = [_checked_key(i, text) for i, text in enumerate(texts)]
@@ -192,15 +232,41 @@ class SentenceEncoder:
             progress(len(known), len(known) + len(todo))
         for start in range(0, len(todo), _CHUNK):
             chunk = todo[start : start + _CHUNK]
-            features = self._forward([missing[key] for key in chunk])
+            chosen = [missing[key] for key in chunk]
+            features, cut = self._forward(chosen), self._beyond_window(chosen)
             if store is not None:
-                store.store(chunk, features)
-            known.update(zip(chunk, features, strict=True))
+                store.store(chunk, features, cut)
+            known.update(zip(chunk, zip(features, cut.tolist(), strict=True), strict=True))
             if progress is not None:
                 progress(len(known), len(known) + len(todo) - start - len(chunk))
         if not keys:
-            return np.empty((0, self.n_features), dtype=np.float32)
-        return np.stack([known[key] for key in keys]) * np.float32(self.scale)
+            return Encoded(np.empty((0, self.n_features), np.float32), np.empty(0, np.bool_))
+        features = np.stack([known[key][0] for key in keys])
+        return Encoded(self._scaled(features), np.array([known[key][1] for key in keys], np.bool_))
+
+    def _scaled(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        # What overflows or vanishes is refused below, in words.
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            scaled = features * np.float32(self.scale)
+        if np.isfinite(features).all() and not np.isfinite(scaled).all():
+            raise FeatureError(f"encoder scale {self.scale} overflows float32; use a smaller one")
+        if features.any() and not scaled.any():
+            raise FeatureError(f"encoder scale {self.scale} leaves only zeros; use a larger one")
+        return scaled
+
+    def _beyond_window(self, texts: list[str]) -> NDArray[np.bool_]:
+        """Which texts have more tokens than the model reads, shape (n,)."""
+        window = self._network.max_seq_length
+        if window is None or not math.isfinite(window):
+            return np.zeros(len(texts), np.bool_)
+        tokenizer = self._network.tokenizer
+        if callable(tokenizer):
+            # The model strips texts too.
+            stripped = [text.strip() for text in texts]
+            found = tokenizer(stripped, truncation=False, verbose=False)["input_ids"]
+        else:
+            found = [tokenizer.tokenize(text) for text in texts]
+        return np.array([len(tokens) > window for tokens in found], np.bool_)
 
     def _forward(self, texts: list[str]) -> NDArray[np.float32]:
         features = self._network.encode(
@@ -254,26 +320,77 @@ def encode_records(
     *,
     cache: str | Path | None = None,
     progress: Progress | None = None,
+    long_texts: LongTexts = "cut",
+    remark: Callable[[str], None] | None = None,
 ) -> Records:
     """A client's records with features in place of texts.
 
     Args:
         records: with texts, e.g. of `read_csv(path, Columns(text="body"))`.
         encoder: the federation's.
-        cache, progress: as `SentenceEncoder.encode`.
+        cache, progress: as `SentenceEncoder.encode_texts`.
+        long_texts: texts beyond the model's window: "cut" takes their beginning, as the model
+            does, "refuse" raises.
+        remark: receives one line that counts the texts that were cut and names the first; None
+            warns with a `LongTextWarning`.
 
     Raises:
-        InputError: the records have no texts; or as `SentenceEncoder.encode`.
+        InputError: the records have no texts, or an empty one; a text is too long and long texts
+            are refused; or as `SentenceEncoder.encode_texts`.
         FeatureError: the model gave a feature that is not finite.
+    """
+    texts = check_texts(records)
+    found = encoder.encode_texts(texts, cache=cache, progress=progress)
+    long = np.flatnonzero(found.cut).tolist()
+    if long:
+        told = (
+            f"{whose(records.name)}: {len(long)} of {len(texts)} texts longer than the model reads"
+            f" ({_places(records, long)})"
+        )
+        if long_texts == "refuse":
+            raise InputError(f"{told}; shorten or split them, or take their beginnings (cut)")
+        told += "; their ends do not count"
+        if remark is None:
+            warnings.warn(told, LongTextWarning, stacklevel=2)
+        else:
+            remark(told)
+    encoded = replace(records, X=found.features, texts=None)
+    require_finite(encoded)
+    return encoded
+
+
+def check_texts(records: Records) -> tuple[str, ...]:
+    """The records' texts, none of them empty.
+
+    Raises:
+        InputError: the records have no texts, or some hold nothing that can be seen; names their
+            places.
     """
     if records.texts is None:
         raise InputError(
-            f'client "{records.name}": no texts in {records.source}; name the text column'
+            f"{whose(records.name)}: no texts in {records.source}; name the text column"
+            " (--text-column)"
         )
-    X = encoder.encode(records.texts, cache=cache, progress=progress)
-    encoded = replace(records, X=X, texts=None)
-    require_finite(encoded)
-    return encoded
+    empty = [row for row, text in enumerate(records.texts) if not _says_something(text)]
+    if empty:
+        raise InputError(
+            f"{whose(records.name)}: {len(empty)} empty texts ({_places(records, empty)}); fill"
+            " them in or remove the records"
+        )
+    return records.texts
+
+
+def _says_something(text: str) -> bool:
+    return any(character.isprintable() and not character.isspace() for character in text)
+
+
+def _places(records: Records, rows: Sequence[int]) -> str:
+    """The first places of a list: `lines 3, 7 and 2 more of a.csv`."""
+    places = rows if records.lines is None else [int(records.lines[row]) for row in rows]
+    shown = ", ".join(map(str, places[:_SHOWN]))
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    unit = "row" if records.lines is None else "line"
+    return f"{unit}{'s' if len(places) > 1 else ''} {shown}{more} of {records.source}"
 
 
 def encoder_from_json(
@@ -310,7 +427,12 @@ def _parsed(value: Any, source: str) -> IdentityEncoder | SentenceEncoder:
         scale, tokens = value["scale"], value["max_tokens"]
         sound = isinstance(scale, int | float) and not isinstance(scale, bool)
         if isinstance(value["model"], str) and sound and (tokens is None or _is_int(tokens)):
-            return SentenceEncoder(value["model"], float(scale), tokens)
+            try:
+                return SentenceEncoder(value["model"], float(scale), tokens)
+            except OverflowError:
+                raise FormatError(
+                    f"{source}: encoder scale beyond float64; restore the file"
+                ) from None
     raise FormatError(
         f"{source}: encoder kind {kind!r} with {', '.join(sorted(keys)) or 'nothing'}; this version"
         " knows identity (n_features) and sentence (model, scale, max_tokens)"

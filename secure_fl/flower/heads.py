@@ -23,7 +23,7 @@ from secure_fl.federation.checkpoint import records_digest
 from secure_fl.files import new_folder
 from secure_fl.flower.transport import Line
 from secure_fl.heads.fitting import train_heads
-from secure_fl.heads.head import Head, head_path, load_head, save_head
+from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
 from secure_fl.heads.released import (
     STATEMENT_FILES,
@@ -187,7 +187,7 @@ class HeadKeeper:
         self, manifest: Manifest, data: Dataset
     ) -> tuple[Head, list[tuple[str, dp.Statement]]]:
         plan, ledger = self._recipe.privacy, self._ledger
-        own = self._name, data.X * data.X.dtype.type(self._scale), data.y
+        own = self._name, head_inputs(data, self._scale), data.y
         if plan is None:
             if ledger is not None:
                 raise PrivacyError("server: asks for a head without noise, this node books noise")

@@ -8,6 +8,7 @@ import attrs
 from attrs import frozen
 
 import dp
+from secure_fl.data import check_scale
 from secure_fl.errors import InputError
 from secure_fl.flower.heads import HeadRecipe
 from secure_fl.heads.released import PrivacyPlan
@@ -103,6 +104,8 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         raise InputError("out: missing; name the folder that the server writes the model to")
     rest |= {name: Path(rest[name]) for name in _PATHS if name in rest}
     rest |= {name: float(rest[name]) for name in _NUMBERS if name in rest}
+    if "scale" in rest:
+        check_scale(rest["scale"])
     if method in HEADS:
         plan = Plan(recipe=_head_recipe(recipe), **rest)
         if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import dp
+from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
 from secure_fl.federation import Client
 from secure_fl.flower.heads import HeadKeeper, HeadRecipe
@@ -42,7 +43,7 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
             raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
     plan = read_plan(run)
     data = Path(str(own["data"]))
-    name = str(own.get("name", data.name.partition(".")[0]))
+    name = str(own.get("name", stem(data)))
     column = str(own.get("label-column", "label"))
     # What a server may ask for is what is imported here: a name from a network imports nothing.
     import secure_fl.trainers.fednl  # registers its steps
@@ -115,9 +116,10 @@ def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
 
         if plan.recipe.method == "kahm":
             raise InputError("server: asks for a sum, the plan is of heads")
-        return Client(name, released_inputs(found.X, plan.scale), found.y)
+        return Client(name, released_inputs(found.X, plan.scale, found.where), found.y)
     random = random_features(plan.recipe, found.n_features, plan.seed)
-    return Client(name, model_inputs(found.X, plan.recipe, plan.scale, random), found.y)
+    inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
+    return Client(name, inputs, found.y)
 
 
 def _records(data: Path, column: str, plan: Plan) -> Any:

@@ -16,6 +16,7 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
 from kahm import Bank, split
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import Manifest
 
@@ -74,6 +75,18 @@ def train_head(
         batches += own
         cells += [c] * len(own)
     return Head(client, Bank.fit(batches, cells, len(manifest.classes)))
+
+
+def head_inputs(data: Dataset, scale: float) -> Array:
+    """A client's features as its head is trained on them: scaled, of their own type.
+
+    Raises:
+        FeatureError: the scale is not finite and above 0, or scaled features overflow float32, in
+            which a head keeps its records, or vanish in it.
+    """
+    scaled_features(data.X, scale, np.float32, where=data.where)
+    scaled: Array = data.X * data.X.dtype.type(scale)
+    return scaled
 
 
 def head_path(run: Path, client: str) -> Path:

@@ -22,6 +22,8 @@ from secure_fl.files import read_json_object
 
 FORMAT_VERSION = 1
 FILE_NAME = "federation.json"
+MODEL_FILE = "model"
+"""What the run folder of a method by rounds has in its place."""
 MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
@@ -49,7 +51,11 @@ def _file_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, 
 
 
 def _finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:
+        raise ValueError(f"'{attribute.name}' is an integer beyond float64") from None
+    if not finite:
         raise ValueError(f"'{attribute.name}' must be finite, found {value}")
 
 
@@ -198,9 +204,15 @@ def load_manifest(path: Path) -> Manifest:
         path: the file, or a folder with a `federation.json`.
 
     Raises:
-        InputError: absent, too large, not JSON, of another format version, with fields missing,
-            unknown or out of range, or edited after it was written (the fingerprint differs).
+        InputError: absent, a trainer's run folder, too large, not JSON, of another format version,
+            with fields missing, unknown or out of range, or edited after it was written (the
+            fingerprint differs).
     """
+    if not (path / FILE_NAME).exists() and (path / MODEL_FILE).is_file():
+        raise InputError(
+            f"{path}: holds a model of `securefl train --method`, no heads; classify with"
+            f" `securefl predict {path} QUERIES`"
+        )
     path = path if path.is_file() else path / FILE_NAME
     content = read_json_object(
         path, MAX_BYTES, "manifest, as `securefl train` writes it into a run folder"

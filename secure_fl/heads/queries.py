@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data import ReadOptions, read_client
+from secure_fl.data import ReadOptions, as_float, read_records
 from secure_fl.errors import FormatError, InputError
 from secure_fl.heads.run_folder import FeatureSpace, query_features
 
@@ -17,7 +17,8 @@ def read_queries(
     """Scaled features of the queries, and their labels where the file has some.
 
     Args:
-        path: a client file (.npz, .csv, LIBSVM), or a `.npy` array of shape (queries, features).
+        path: a client file (.npz, .csv, LIBSVM) of any name, or a `.npy` array of shape (queries,
+            features).
         manifest: the federation's facts.
         options: how client files are read.
         rows: which records to take.
@@ -25,9 +26,9 @@ def read_queries(
     Raises:
         InputError: the file cannot be read, or its records are not the federation's kind.
     """
-    if path.suffix == ".npy":
+    if path.suffix.lower() == ".npy":
         return query_features(read_matrix(path)[rows], manifest, source=str(path)), None
-    records = read_client(path, options)
+    records = read_records(path, options)
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
@@ -59,10 +60,11 @@ def parse_rows(text: str | None) -> slice:
 
 
 def read_matrix(path: Path) -> NDArray[Any]:
-    """A matrix of numbers from a `.npy` file.
+    """A matrix of numbers from a `.npy` file, float32 or float64 as in `as_float`.
 
     Raises:
         FormatError: not such a file, or not a two-dimensional array of numbers.
+        FeatureError: a whole number that float64 does not hold exactly.
     """
     try:
         array = np.load(path, allow_pickle=False)
@@ -70,4 +72,4 @@ def read_matrix(path: Path) -> NDArray[Any]:
         raise FormatError(f"{path}: not a NumPy array of numbers ({error})") from error
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2:
         raise FormatError(f"{path}: expected numbers of shape (queries, features)")
-    return array
+    return as_float(array, client="", source=str(path))

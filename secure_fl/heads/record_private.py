@@ -13,7 +13,7 @@ import numpy as np
 
 from dp import Record, Statement
 from kahm import Bank, Measure
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.head import Head
@@ -55,15 +55,25 @@ def train_record_private_heads(
     if len(clients) < 2:
         raise InputError("kahm-record-private: 1 client, its sum would be its own; 2 are needed")
     members = [
-        Client(each.name, released_inputs(each.X, manifest.scale), each.y) for each in clients
+        Client(each.name, released_inputs(each.X, manifest.scale, each.where), each.y)
+        for each in clients
     ]
     with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
         return release_heads(fed, manifest, privacy, fit_range=fit_range, seed=seed)
 
 
-def released_inputs(X: Any, scale: float) -> Any:
-    """What a client's steps see of its features: scaled, without a constant."""
-    return X.astype(float) * scale
+def released_inputs(X: Any, scale: float, where: str) -> Any:
+    """What a client's steps see of its features: scaled, without a constant.
+
+    Args:
+        X: of the client's file, shape (n, d).
+        scale: constant factor.
+        where: whose features they are, for messages.
+
+    Raises:
+        FeatureError: the scale is not finite and above 0, or scaled features overflow or vanish.
+    """
+    return scaled_features(X, scale, np.float64, where=where)
 
 
 def release_heads(

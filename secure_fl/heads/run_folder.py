@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp import Statement
+from secure_fl.data import scaled_features
 from secure_fl.errors import InputError
 from secure_fl.files import new_folder
 from secure_fl.heads.head import Head, head_path, load_head, save_head
@@ -83,7 +84,8 @@ def query_features(X: Array, manifest: FeatureSpace, *, source: str) -> Array:
         source: where they came from, for messages.
 
     Raises:
-        InputError: no query, another feature count, or a row that is not finite.
+        InputError: no query, another feature count, a row that is not finite, or scaled features
+            that overflow or vanish.
     """
     if X.ndim != 2 or X.shape[1] != manifest.n_features:
         raise InputError(
@@ -95,7 +97,8 @@ def query_features(X: Array, manifest: FeatureSpace, *, source: str) -> Array:
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
         raise InputError(f"{source}: query {bad[0]} holds NaN or infinity; remove or repair it")
-    return X.astype(np.float32) * np.float32(manifest.scale)
+    found: Array = scaled_features(X, manifest.scale, np.float32, where=source)
+    return found
 
 
 def all_measures(heads: Sequence[Head], features: Array, manifest: Manifest) -> Array:

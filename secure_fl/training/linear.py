@@ -9,7 +9,7 @@ import numpy as np
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
 import secure_fl.trainers.fednl
 import secure_fl.trainers.linear  # noqa: F401  # as above
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.objectives import Objective, RandomFourierFeatures
@@ -56,10 +56,12 @@ def train_linear_model(
     names, width = clients[0].classes, clients[0].n_features
     random = random_features(settings, width, seed)
     members = [
-        Client(client.name, model_inputs(client.X, settings, scale, random), client.y)
+        Client(client.name, model_inputs(client.X, settings, scale, random, client.where), client.y)
         for client in clients
     ]
-    probe = None if test is None else (model_inputs(test.X, settings, scale, random), test.y)
+    probe = None
+    if test is not None:
+        probe = model_inputs(test.X, settings, scale, random, test.where), test.y
     objective = settings.objective(len(names))
     figures: dict[str, float] = {}
 
@@ -126,7 +128,11 @@ def origin_of(
 
 
 def model_inputs(
-    X: Any, settings: LinearSettings, scale: float, random: RandomFourierFeatures | None
+    X: Any,
+    settings: LinearSettings,
+    scale: float,
+    random: RandomFourierFeatures | None,
+    where: str,
 ) -> Any:
     """What a client's trainer sees of its features: scaled, mapped or with a constant.
 
@@ -135,8 +141,12 @@ def model_inputs(
         settings: the method.
         scale: constant factor.
         random: of the method; see `random_features`.
+        where: whose features they are, for messages.
+
+    Raises:
+        FeatureError: the scale is not finite and above 0, or scaled features overflow or vanish.
     """
-    scaled = X.astype(np.float64) * scale
+    scaled = scaled_features(X, scale, np.float64, where=where)
     return scaled if settings.bare else mapped(scaled, random)
 
 

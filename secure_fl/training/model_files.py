@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FILE = "model"
+from secure_fl.heads.manifest import MODEL_FILE
+
+FILE = MODEL_FILE
 """Name of the model in a run folder."""
 PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
@@ -45,9 +47,13 @@ class Description:
             KeyError, TypeError, ValueError: a member is missing or of another type.
         """
         names = header["features"]
+        try:
+            scale = float(header["scale"])
+        except OverflowError:
+            raise ValueError("a scale beyond float64") from None
         return cls(
             tuple(map(str, header["classes"])),
             None if names is None else tuple(map(str, names)),
-            float(header["scale"]),
+            scale,
             dict(header["origin"]),
         )

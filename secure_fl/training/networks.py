@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.heads.released import open_ledger
@@ -68,7 +68,7 @@ def train_network(
     model = settings.specification(len(clients[0].classes), clients[0].n_features)
     settings.refuse_privacy(record=record_level is not None, client=client_level is not None)
     training = settings.training(record_level)
-    members = [Client(each.name, _scaled(each.X, scale), each.y) for each in clients]
+    members = [Client(each.name, _scaled(each, scale), each.y) for each in clients]
     with federation_of(
         members,
         participants=settings.drawn,
@@ -82,7 +82,7 @@ def train_network(
             if ledgers is None:
                 raise InputError("record-level privacy: needs a folder for the clients' ledgers")
             _open_books(members, model, training, settings, seed, ledgers, budget)
-        probe = None if test is None else (_scaled(test.X, scale), test.y)
+        probe = None if test is None else (_scaled(test, scale), test.y)
         figures: dict[str, float] = {}
 
         def measure(state: NetworkState) -> Mapping[str, float]:
@@ -175,5 +175,5 @@ def _of_clients(
     return found
 
 
-def _scaled(X: Any, scale: float) -> Any:
-    return X.astype(np.float32) * np.float32(scale)
+def _scaled(data: Dataset, scale: float) -> Any:
+    return scaled_features(data.X, scale, np.float32, where=data.where)

@@ -470,3 +470,53 @@ def test_bench_lists_the_questions_and_runs_one_by_name():
     assert "--quick" in out
     _, err = securefl("bench", "nothing", check=2)
     assert "No such command 'nothing'" in err
+
+
+def test_data_embed_refuses_the_folder_before_anything_else(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    (tmp_path / "a.csv").write_text("label,text\nx,hello\n")
+    line = refused("data", "embed", tmp_path / "a.csv", tmp_path / "out", "--encoder", "absent")
+    assert "exists already" in line
+
+
+def test_a_wide_table_and_labels_that_hardly_meet_are_shown(tmp_path):
+    for name, prefix in (("a", "class-"), ("b", "")):
+        rows = "".join(f"{prefix}{letter},1\n" for letter in "abcdefghijklmnopqrstuvwxyz")
+        (tmp_path / f"{name}.csv").write_text("label,x\n" + rows)
+    out, err = securefl("data", "describe", tmp_path)
+    assert "class-z: 1" in out
+    assert "c..." not in out
+    assert "remark: 2 groups of clients" in err
+    out, _ = securefl("data", "describe", tmp_path, "--json")
+    assert len(json.loads(out)["remarks"]) == 1
+
+
+@pytest.mark.parametrize("scale", ["0", "nan", "1e300"])
+def test_a_scale_that_leaves_nothing_to_learn_from_is_refused(tmp_path, scale):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("label,x\n0,1\n1,2\n")
+    for method in ("krr", "kahm"):
+        line = refused(
+            "train", tmp_path, "--method", method, "--scale", scale, "--out", tmp_path / "run"
+        )
+        assert "scale" in line
+
+
+def test_a_run_of_heads_and_a_trained_model_name_each_others_commands(work, tmp_path):
+    query = tmp_path / "my queries.csv"
+    query.write_text("label,x\n0,1\n")
+    assert "securefl infer QUERIES" in refused("predict", work / "run", query)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model").touch()
+    line = refused("infer", query, "--run", tmp_path / "run", "--mode", "plain")
+    assert "securefl predict" in line
+
+
+def test_flower_app_prints_the_command_of_the_docs(tmp_path):
+    out, _ = securefl(
+        *("flower", "app", tmp_path / "app", "--clients", "a,b", "--classes", "0,1"),
+        *("--out", "/models/first", "--method", "fedavg", "--aggregate", "plain"),
+    )
+    start = f"securefl train {tmp_path}/app --runtime flower --superlink NAME --out /models/first"
+    assert start in " ".join(out.split())

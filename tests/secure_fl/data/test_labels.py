@@ -115,3 +115,50 @@ def test_a_class_list_has_distinct_names(names, message):
 def test_clients_that_spell_one_number_in_two_ways_are_refused():
     with pytest.raises(LabelError, match=r'"3" and "3\.0" name the same class'):
         ClassList.union([["3"], ["3.0", "4"]])
+
+
+# ------------------------------------------------------- what numbers and arrays cannot hold
+
+
+BEYOND = 2**53
+
+
+def test_integer_classes_beyond_2_to_the_53_stay_apart_and_in_order():
+    names = [str(BEYOND + 1), str(-BEYOND - 1), str(BEYOND), str(-BEYOND), "1" + "0" * 400]
+    listed = ClassList.union([names])
+    assert list(listed.names) == sorted(names, key=int)
+    assert listed.codes([f"{BEYOND + 1}.0"], client="b", where=row).tolist() == [3]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
+def test_every_integer_label_of_an_array_is_exact(values):
+    assert label_text(np.array(values, np.int64), client="b", where=row) == list(map(str, values))
+    unsigned = np.array([value + 2**63 for value in values], np.uint64)
+    assert label_text(unsigned, client="b", where=row) == [str(value + 2**63) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits"), [(np.float16, 11), (np.float32, 24), (np.float64, 53), (np.longdouble, 64)]
+)
+def test_float_labels_are_taken_below_the_type_s_own_limit(kind, bits):
+    """At the limit 2^bits the type has rounded its neighbour to the same value already."""
+    if np.finfo(kind).nmant + 1 != bits:
+        pytest.skip(f"{kind.__name__} is another type on this machine")
+    below = kind(2**bits - 1)
+    assert label_text(np.array([below, -below]), client="b", where=row) == [
+        str(2**bits - 1),
+        str(1 - 2**bits),
+    ]
+    with pytest.raises(LabelError, match=rf"in row 1 of b\.npz is not below 2\^{bits}, up to"):
+        label_text(np.array([0, -(kind(2) ** bits)], kind), client="b", where=row)
+
+
+@pytest.mark.parametrize(
+    "values", [["y", "x\0"], np.array(["y", "x\0z"]), np.array([b"y", b"\0z"])]
+)
+def test_a_label_with_a_nul_is_refused(values):
+    """Arrays of fixed-width text, in which files keep names, lose a NUL at the end."""
+    with pytest.raises(LabelError, match=r"in row 1 of b\.npz holds a NUL; leave it out"):
+        label_text(values, client="b", where=row)
+    with pytest.raises(LabelError, match=r"entry 1 is 'x\\x00'; leave out the NUL"):
+        ClassList(("x", "x\0"))

@@ -168,3 +168,61 @@ def test_a_dense_matrix_over_the_cap_is_refused_before_it_is_made(tmp_path):
         " sparse=True"
     )
     assert read_libsvm(path, sparse=True).X.nnz == 2
+
+
+# ------------------------------------------------------------------ what float64 does not hold
+
+
+@given(st.lists(st.integers(-(10**60), 10**60), min_size=1, max_size=8))
+def test_every_whole_label_is_exact_whatever_its_size(tmp_path_factory, labels):
+    path = tmp_path_factory.mktemp("svm") / "a.libsvm"
+    path.write_text("".join(f"{label:+d} 1:1\n" for label in labels))
+    assert read_libsvm(path).labels == tuple(map(str, labels))
+
+
+def test_neighbours_beyond_2_to_the_53_are_two_classes(tmp_path):
+    path = write(
+        tmp_path / "a.libsvm", "9007199254740993 1:1\n9007199254740992 1:1\n1e3 1:2\n-0.0 1:3\n"
+    )
+    assert read_libsvm(path).labels == ("9007199254740993", "9007199254740992", "1000", "0")
+
+
+@pytest.mark.parametrize("label", ["9007199254740992.5", "1e-400", "nan", "-inf"])
+def test_a_label_that_float64_would_make_whole_is_refused(tmp_path, label):
+    path = write(tmp_path / "b.libsvm", f"1 1:1\n{label} 1:1\n")
+    with pytest.raises(LabelError, match=f"label {label} in line 2 of .* is not a whole number"):
+        read_libsvm(path)
+
+
+def test_a_short_line_cannot_ask_for_a_number_of_a_gigabyte(tmp_path):
+    path = write(tmp_path / "b.libsvm", "1e999999999 1:1\n")
+    with pytest.raises(LabelError) as caught:
+        read_libsvm(path)
+    assert one_line(caught.value) == (
+        f'client "b": label 1e999999999 in line 1 of {path} has more than 100 digits; give the'
+        " class a shorter number"
+    )
+
+
+def test_a_whole_value_that_float64_rounds_is_refused_and_a_measurement_is_not(tmp_path):
+    path = write(tmp_path / "b.libsvm", "1 1:9007199254740994 2:1e300\n2\n1 7:9007199254740993\n")
+    with pytest.raises(FeatureError) as caught:
+        read_libsvm(path)
+    assert one_line(caught.value) == (
+        f'client "b": feature 6 in line 3 of {path} is 9007199254740993, a whole number that'
+        " float64 does not hold exactly; leave it out if it names something, or round it"
+    )
+
+
+def test_an_index_with_leading_zeros_is_that_number(tmp_path):
+    path = write(tmp_path / "a.libsvm", "1 0000000002:5\n")
+    assert read_libsvm(path).X.tolist() == [[0, 5]]
+
+
+def test_a_byte_order_mark_is_skipped_and_utf16_named(tmp_path):
+    path = write(tmp_path / "a.libsvm", "\ufeff1 1:2\n")
+    assert read_libsvm(path).labels == ("1",)
+    path.write_bytes("1 1:2\n".encode("utf-16"))
+    with pytest.raises(FormatError) as caught:
+        read_libsvm(path)
+    assert one_line(caught.value) == f"{path}: line 1 is not UTF-8; convert the file to UTF-8"

@@ -355,3 +355,73 @@ def test_an_encrypted_archive_is_refused(tmp_path):
         at = content.find(b"PK\x01\x02", at + 1)
     path.write_bytes(content)
     assert refusal(path) == f"{path}: encrypted archive; write it with numpy.savez"
+
+
+# ------------------------------------------------------------- what the other type does not hold
+
+
+@settings(max_examples=60)
+@given(
+    X=hnp.arrays(
+        st.sampled_from([np.int64, np.uint64, np.int32, np.uint32, np.int16]),
+        st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    )
+)
+def test_integers_are_exact_or_refused(tmp_path_factory, X):
+    path = save(tmp_path_factory.mktemp("npz") / "b.npz", X=X, y=np.arange(len(X)))
+    exact = all(int(float(value)) == value for value in X.ravel().tolist())
+    if exact:
+        assert [int(value) for value in read_npz(path).X.ravel()] == X.ravel().tolist()
+    else:
+        assert "a whole number that float64 does not hold exactly" in refusal(path, FeatureError)
+
+
+def test_a_rounded_integer_is_refused_with_its_place(tmp_path):
+    X = np.array([[1, 2], [3, 2**53 + 1]], np.uint64)
+    path = save(tmp_path / "b.npz", X=X, y=np.arange(2))
+    assert refusal(path, FeatureError) == (
+        f'client "b": feature 1 in row 1 of {path} is 9007199254740993, a whole number that float64'
+        " does not hold exactly; leave the column out if it names something, or round it"
+    )
+    path = save(tmp_path / "c.npz", X=np.ones((2, 2), np.longdouble), y=np.arange(2))
+    assert "store real numbers (float32)" in refusal(path, FeatureError)
+
+
+def test_large_integer_labels_come_back_as_they_are(tmp_path):
+    y = np.array([2**63 - 1, 2**63 - 2, -(2**63)], np.int64)
+    assert read_npz(save(tmp_path / "a.npz", X=np.ones((3, 1)), y=y)).labels == tuple(map(str, y))
+    y = np.array([2**24, 2**24 + 2], np.float32)
+    path = save(tmp_path / "b.npz", X=np.ones((2, 1)), y=y)
+    assert "up to which float32 holds every whole number" in refusal(path, LabelError)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "kind", "message"),
+    [
+        ({"y": np.array(["x\0y"])}, LabelError, "label 'x\\x00y' in row 0 of"),
+        ({"y": [0], "groups": np.array(["x\0y"])}, FormatError, "groups holds a name with a NUL"),
+        ({"y": [0], "features": np.array(["x\0y"])}, FormatError, "features holds a name with a"),
+        (
+            {"y": [0], "classes": np.array(["a", " a"])},
+            LabelError,
+            'classes holds "a" twice; name each class once',
+        ),
+        ({"y": [0], "classes": np.array([["a"]])}, LabelError, "classes has shape (1, 1)"),
+    ],
+)
+def test_names_that_would_become_one_are_refused(tmp_path, arrays, kind, message):
+    path = save(tmp_path / "b.npz", X=np.ones((1, 1)), **arrays)
+    assert message in refusal(path, kind)
+
+
+@pytest.mark.parametrize("what", ["classes", "features", "groups"])
+def test_a_name_that_a_file_would_shorten_is_not_written(tmp_path, what):
+    names = {"classes": ("x", "x\0"), "features": ("x", "x\0"), "groups": ("x", "x\0")}
+    given_names = {"classes": ("p", "q"), what: names[what]}
+    data = Dataset(np.ones((2, 2)), np.array([0, 1]), name="a", **given_names)
+    with pytest.raises(FormatError) as caught:
+        write_clients(tmp_path / "c", [data])
+    assert one_line(caught.value) == (
+        f"memory: {what} holds 'x\\x00'; leave out the NUL at its end"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -239,3 +239,15 @@ def test_what_cannot_be_divided_is_refused(call, message):
     with pytest.raises(PartitionError) as caught:
         call()
     assert str(caught.value) == message
+
+
+def test_groups_that_differ_in_a_nul_stay_two():
+    """Arrays of fixed-width text, in which names are sorted, lose a NUL at the end."""
+    assert partition.group_names(["x", "x\0"]) == ("x", "x\0")
+    assert [part.tolist() for part in partition.by_group(["x", "x\0", "x"])] == [[0, 2], [1]]
+
+
+def test_names_and_numbers_together_are_no_groups():
+    """As an array of text 1 and "1" would be one group."""
+    with pytest.raises(PartitionError, match="names and numbers together"):
+        partition.by_group([1, "1"])

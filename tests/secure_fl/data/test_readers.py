@@ -1,4 +1,5 @@
 import bz2
+import gzip
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from secure_fl.data import (
     read_clients,
     read_libsvm,
     read_npz,
+    read_records,
     write_clients,
 )
 from secure_fl.errors import ClientError, FeatureError, FormatError, InputError, LabelError
@@ -185,12 +187,12 @@ def test_what_is_not_a_client_file_is_refused_not_skipped(folder, name):
     """A skipped file would silently be a client left out."""
     (folder / name).write_text("x")
     assert refusal(FormatError, client_files, folder) == (
-        f"{folder}/{name}: not a client file; use .npz, .csv, .libsvm, .svm, .svmlight (text also"
-        " .bz2, .gz) or move it elsewhere"
+        f"{folder}/{name}: not a client file; use .npz, .csv, .tsv, .libsvm, .svm, .svmlight (text"
+        " also .bz2, .gz) or LIBSVM text with another ending; or move it elsewhere"
     )
     assert refusal(FormatError, read_client, folder / name) == (
-        f"{folder}/{name}: not a client file; use .npz, .csv, .libsvm, .svm, .svmlight (text also"
-        " .bz2, .gz)"
+        f"{folder}/{name}: not a client file; use .npz, .csv, .tsv, .libsvm, .svm, .svmlight (text"
+        " also .bz2, .gz) or LIBSVM text with another ending"
     )
 
 
@@ -274,3 +276,108 @@ def test_selecting_records_takes_their_groups_along():
     part = data.select(np.array([2, 0]), "d")
     assert (part.name, part.groups, part.y.tolist()) == ("d", ("e", "n"), [0, 0])
     assert part.X.tolist() == [[4, 5], [0, 1]]
+
+
+# ------------------------------------------------------------------------------- names of files
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("w7a", "w7a"),
+        ("w7a.bz2", "w7a"),
+        ("letter.scale.t.bz2", "letter.scale.t"),
+        ("letter.scale", "letter.scale"),
+        ("a1a.t", "a1a.t"),
+        ("german.numer_scale.txt", "german.numer_scale.txt"),
+        ("A9A.T.BZ2", "A9A.T"),
+        ("a.SVM", "a"),
+        ("my.data.libsvm.GZ", "my.data"),
+    ],
+)
+def test_usual_names_of_libsvm_files_are_clients_without_renaming(folder, file, name):
+    pack = {"z": gzip.compress, "2": bz2.compress}.get(file[-1].lower(), bytes)
+    (folder / file).write_bytes(pack(b"# by hand\n\n+1 1:0.5 2:1\n-1\n"))
+    assert client_files(folder) == {name: folder / file}
+    assert client_files(folder / file) == {name: folder / file}
+    assert read_client(folder / file).name == name
+    assert read_client(folder / file).labels == ("1", "-1")
+
+
+def test_a_set_and_its_test_set_are_two_clients(folder):
+    for file in ("letter.scale", "letter.scale.t"):
+        (folder / file).write_text("1 1:1\n2 1:2\n")
+    assert [client.name for client in read_clients(folder)] == ["letter.scale", "letter.scale.t"]
+
+
+@pytest.mark.parametrize("file", ["w8a.t.bz2", "dna.bz2", "a1a.bz2"])
+def test_real_files_are_read_under_the_names_they_come_with(file):
+    path = shared_file("libsvm", file)
+    assert read_client(path).name == file.removesuffix(".bz2")
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("my file (2).csv", b"label,x\na,1\n"),
+        ("..csv", b"label,x\na,1\n"),
+        ("-q.SVM", b"1 1:1\n"),
+        ("q" * 100 + ".csv", b"label,x\na,1\n"),
+        ("test set", b"1 1:1\n"),
+    ],
+)
+def test_where_no_client_is_meant_any_name_will_do(folder, file, content):
+    path = folder / file
+    path.write_bytes(content)
+    assert read_records(path).X.tolist() == [[1]]
+    with pytest.raises(ClientError, match="cannot be a client's name"):
+        read_client(path)
+    npz(folder, "my file", [[1]], [0])
+    assert read_records(folder / "my file.npz").name == ""
+
+
+def test_an_error_without_a_client_speaks_of_records(folder):
+    path = folder / "my file.csv"
+    path.write_text("label,x\na,\n")
+    assert refusal(FeatureError, read_records, path) == (
+        f'records: feature "x" in line 2 of {path} is empty, not a number; correct it, or ignore'
+        " the column (--ignore-column x)"
+    )
+
+
+def test_a_damaged_file_without_a_known_ending_is_named(folder):
+    (folder / "w7a.bz2").write_bytes(bz2.compress(b"1 1:1\n" * 50)[:20])
+    assert "damaged or truncated archive" in refusal(FormatError, client_files, folder)
+
+
+@pytest.mark.parametrize("name", ["a.NPZ.GZ", "a.npz.bz2"])
+def test_an_npz_packed_again_is_refused_in_any_case(folder, name):
+    (folder / name).write_bytes(b"x")
+    assert "not a client file" in refusal(FormatError, client_files, folder)
+    assert "not a client file" in refusal(FormatError, read_client, folder / name)
+
+
+def test_an_npz_ending_counts_in_any_case(folder):
+    npz(folder, "a", [[1]], [0])
+    (folder / "a.npz").rename(folder / "A.NPZ")
+    assert read_client(folder / "A.NPZ").name == "A"
+
+
+# ---------------------------------------------------------------------------- columns to ignore
+
+
+def test_a_column_to_ignore_need_not_be_in_every_file(folder):
+    (folder / "a.csv").write_text("label,id,x\na,p1,1\n")
+    (folder / "b.csv").write_text("label,x\nb,2\n")
+    npz(folder, "c", [[3.0]], ["a"])
+    options = ReadOptions(Columns(ignore=("id",)))
+    assert [client.X.tolist() for client in read_clients(folder, options)] == [[[1]], [[2]], [[3]]]
+
+
+def test_a_column_to_ignore_that_no_file_has_is_refused(folder):
+    (folder / "a.csv").write_text("label,id,x\na,1,1\n")
+    (folder / "b.csv").write_text("label,id,x\nb,2,2\n")
+    assert refusal(FormatError, read_clients, folder, ReadOptions(Columns(ignore=("idd",)))) == (
+        f'{folder}/a.csv: no column "idd" to ignore, nor in any other of 2 csv files; correct or'
+        " leave out --ignore-column idd"
+    )

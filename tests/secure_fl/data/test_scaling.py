@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from secure_fl.data import FixedScaling
+from secure_fl.data import FixedScaling, scaled_features
 from secure_fl.errors import FeatureError, FormatError
 from tests.secure_fl.shared import one_line
 
 reals = st.floats(-1e6, 1e6)
 
 
-@given(reals.filter(bool), st.lists(reals, min_size=1, max_size=6))
+@given(reals.filter(lambda factor: abs(factor) > 1e-3), st.lists(reals, min_size=1, max_size=6))
 def test_a_factor_multiplies_and_survives_json(factor, values):
     scaling = FixedScaling(factor)
-    X = np.array([values])
+    X = np.array([values]).round(9)
     assert np.array_equal(scaling.apply(X), factor * X)
     assert FixedScaling.from_json(json.loads(json.dumps(scaling.to_json()))) == scaling
 
@@ -115,3 +115,86 @@ def test_a_constant_out_of_range_in_json_is_refused():
     assert one_line(caught.value) == (
         "federation.json: scaling factor is 0.0; give a finite number, not 0"
     )
+
+
+# ------------------------------------------------------------------ features as they are trained
+
+
+def model(dtype):
+    return {"dtype": dtype, "where": 'client "a", a.csv'}
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_is_finite_and_above_0(factor):
+    with pytest.raises(FeatureError) as caught:
+        scaled_features(np.ones((1, 1)), factor, **model(np.float32))
+    assert one_line(caught.value) == (f"scale is {factor}; give a finite number above 0 (--scale)")
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=8),
+    st.floats(1e-300, 1e300),
+    st.sampled_from([np.float32, np.float64]),
+    st.booleans(),
+)
+def test_squares_of_accepted_features_neither_overflow_nor_vanish(values, factor, dtype, sparse):
+    X = np.array([values])
+    try:
+        found = scaled_features(csr_array(X) if sparse else X, factor, **model(dtype))
+    except FeatureError:
+        return
+    dense = found.toarray() if sparse else found
+    assert dense.dtype == dtype
+    with np.errstate(under="ignore"):
+        assert np.array_equal(dense, X.astype(dtype) * dtype(factor))
+        squares = float(np.sum(np.square(2 * dense)))
+    assert np.isfinite(squares)
+    assert squares > 0 or not X.any()
+
+
+@pytest.mark.parametrize(
+    ("X", "factor", "dtype", "message"),
+    [
+        (
+            [[1, 2], [3, 1e300]],
+            1.0,
+            np.float32,
+            "feature 1 of record 1 (both from 0) is 1e+300, times the scale 1 above 4.6e+18, with"
+            " which sums of squares overflow float32; correct it or give a smaller --scale",
+        ),
+        (
+            [[1, -2], [3, 1]],
+            1e160,
+            np.float64,
+            "feature 0 of record 0 (both from 0) is 1, times the scale 1e+160 above 3.4e+153, with"
+            " which sums of squares overflow float64; correct it or give a smaller --scale",
+        ),
+        (
+            [[1, -2], [0, 1]],
+            1e-30,
+            np.float32,
+            "features of at most 2, times the scale 1e-30, are all zero in squares of float32; give"
+            " a larger --scale",
+        ),
+    ],
+)
+def test_what_overflows_or_vanishes_is_named(X, factor, dtype, message):
+    for made in (np.array(X, float), csr_array(np.array(X, float))):
+        with pytest.raises(FeatureError) as caught:
+            scaled_features(made, factor, **model(dtype))
+        assert one_line(caught.value) == f'client "a", a.csv: {message}'
+
+
+def test_features_that_are_zero_already_stay_so():
+    assert not scaled_features(np.zeros((2, 2)), 1e-30, **model(np.float32)).any()
+
+
+def test_a_factor_that_leaves_only_zeros_is_refused():
+    with pytest.raises(FeatureError, match="leaves only zeros in float32; use a larger factor"):
+        FixedScaling(1e-40).apply(np.full((1, 1), 1e-10, np.float32))
+
+
+@pytest.mark.parametrize("value", [10**400, 2**53 + 1])
+def test_a_number_that_float64_cannot_hold_is_refused(value):
+    with pytest.raises(FormatError, match="scaling holds an integer beyond float64"):
+        FixedScaling.from_json({"factor": 1, "lower": [0], "upper": [value]})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from secure_fl.data import Columns, read_csv
+from secure_fl.data import Columns, read_client, read_csv
 from secure_fl.errors import FeatureError, FormatError, LabelError
 from tests.secure_fl.shared import one_line
 
@@ -85,10 +85,11 @@ def test_a_file_without_the_label_column_is_refused(tmp_path):
     path = write(tmp_path / "b.csv", "x,y,klass\n1,2,a\n")
     assert refusal(path) == (
         f'{path}: no label column "label" (the header has x, y, klass); name the column that the'
-        " file has"
+        " file has (--label-column)"
     )
     assert refusal(path, columns=Columns("klass", text="body")) == (
         f'{path}: no column "body" (the header has x, y, klass); name the column that the file has'
+        " (--text-column)"
     )
 
 
@@ -122,13 +123,13 @@ def test_a_file_without_the_label_column_is_refused(tmp_path):
             "label,x,w\na,1,2\nb,one,2\n",
             FeatureError,
             'client "b": feature "x" in line 3 of {path} is "one", not a number; correct it, or'
-            " ignore the column",
+            " ignore the column (--ignore-column x)",
         ),
         (
             "label,x,w\na,1,\n",
             FeatureError,
             'client "b": feature "w" in line 2 of {path} is empty, not a number; correct it, or'
-            " ignore the column",
+            " ignore the column (--ignore-column w)",
         ),
         (
             "label,x,w\na,1,NaN\n",
@@ -198,7 +199,7 @@ def test_integers_that_python_reads_but_numpy_does_not_are_refused_alike(tmp_pat
         read_csv(path)
     assert str(caught.value) == (
         f'client "b": feature "x" in line 2 of {path} is "1_000", not a number; correct it, or'
-        " ignore the column"
+        " ignore the column (--ignore-column x)"
     )
 
 
@@ -219,7 +220,7 @@ def test_the_line_of_a_fault_is_right_in_every_block(tmp_path, bad):
     path = write(tmp_path / "b.csv", "label,x\n" + "\n".join(lines))
     assert refusal(path, FeatureError) == (
         f'client "b": feature "x" in line {bad + 2} of {path} is "?", not a number; correct it, or'
-        " ignore the column"
+        " ignore the column (--ignore-column x)"
     )
 
 
@@ -229,3 +230,142 @@ def test_a_delimiter_is_one_character(tmp_path, delimiter):
     assert refusal(path, delimiter=delimiter) == (
         f"{path}: delimiter {delimiter!r}; give one character, e.g. ','".replace("\n", "\\n")
     )
+
+
+# --------------------------------------------------------------------- numbers, marks, separators
+
+
+@settings(max_examples=60)
+@given(st.integers(-(10**25), 10**25))
+def test_a_whole_number_is_exact_or_refused(tmp_path_factory, number):
+    path = write(tmp_path_factory.mktemp("csv") / "b.csv", f"label,x,y\na,0,{number}\n")
+    if int(float(number)) == number:
+        assert int(read_csv(path).X[0, 1]) == number
+    else:
+        assert refusal(path, FeatureError) == (
+            f'client "b": feature "y" in line 2 of {path} is {number}, a whole number that float64'
+            " does not hold exactly; ignore the column if it names something (--ignore-column y),"
+            " or round it"
+        )
+
+
+@pytest.mark.parametrize(
+    "text", ["9007199254740993", " +9007199254740993.00", "9.007199254740993e15", "9" * 30]
+)
+def test_every_spelling_of_all_digits_counts_as_a_whole_number(tmp_path, text):
+    path = write(tmp_path / "b.csv", f"label,x\na,{text}\n")
+    assert "a whole number that float64 does not hold" in refusal(path, FeatureError)
+
+
+@pytest.mark.parametrize("text", ["1e300", "1e23", "0.1", "9007199254740993.5", "9007199254740994"])
+def test_a_measurement_is_its_nearest_float(tmp_path, text):
+    path = write(tmp_path / "b.csv", f"label,x\na,{text}\n")
+    assert read_csv(path).X.tolist() == [[float(text)]]
+
+
+@pytest.mark.parametrize("row", [0, 4095, 4096, 5000])
+def test_the_line_of_a_rounded_number_is_right_in_every_block(tmp_path, row):
+    lines = ["a,1"] * 6000
+    lines[row] = f"a,{2**53 + 1}"
+    path = write(tmp_path / "b.csv", "label,x\n" + "\n".join(lines))
+    assert f"in line {row + 2} of" in refusal(path, FeatureError)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        ("label,x\na\0,1\n", LabelError, "label 'a\\x00' in line 2 of"),
+        ("label,x\0\na,1\n", FormatError, "column 'x\\x00' in the header holds a NUL"),
+        ("label,x,site\na,1,n\0\n", FormatError, "line 2: group 'n\\x00' holds a NUL"),
+    ],
+)
+def test_a_nul_in_a_name_is_refused(tmp_path, content, kind, message):
+    columns = Columns(group="site") if "site" in content else None
+    assert message in refusal(write(tmp_path / "b.csv", content), kind, columns)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_header_tells_what_separates_fields(tmp_path, delimiter):
+    text = 'label;x;"two words"\na;1;2\n'.replace(";", delimiter)
+    records = read_csv(write(tmp_path / "a.csv", text))
+    assert records.features == ("x", "two words")
+    assert records.X.tolist() == [[1, 2]]
+
+
+def test_a_comma_stays_the_separator_where_the_header_can_be_read_with_it(tmp_path):
+    records = read_csv(write(tmp_path / "a.csv", "label,x;y\na,1\n"))
+    assert records.features == ("x;y",)
+
+
+def test_the_separator_is_named_when_the_label_is_missing(tmp_path):
+    path = write(tmp_path / "b.csv", "klass;x;y\na;1;2\n")
+    assert refusal(path) == (
+        f'{path}: no label column "label" (the header has klass, x, y, separated by a semicolon);'
+        " name the column that the file has (--label-column)"
+    )
+    path = write(tmp_path / "c.tsv", "klass\tx\na\t1\n")
+    assert "separated by a tab" in refusal(path)
+
+
+def test_a_decimal_comma_is_named(tmp_path):
+    path = write(tmp_path / "b.csv", "label;x\na;1,5\n")
+    assert refusal(path, FeatureError) == (
+        f'client "b": feature "x" in line 2 of {path} is "1,5", not a number; write 1.5 for 1,5,'
+        " or ignore the column (--ignore-column x)"
+    )
+
+
+def test_a_column_to_ignore_that_is_not_there_is_refused(tmp_path):
+    """It may be misspelt, and the column meant would be a feature unnoticed."""
+    path = write(tmp_path / "b.csv", "label,id,x\na,1,2\n")
+    assert refusal(path, columns=Columns(ignore=("idd",))) == (
+        f'{path}: no column "idd" to ignore (the header has label, id, x); correct or leave out'
+        " --ignore-column idd"
+    )
+
+
+# -------------------------------------------------------------------------------------- archives
+
+
+PACKS = [(".gz", gzip.compress), (".bz2", bz2.compress)]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), PACKS)
+@pytest.mark.parametrize("junk", [b"j", b"junk", b"\0\0junk", b"label,x\n" * 200_000])
+def test_junk_after_a_stream_is_damage_for_both_kinds(tmp_path, suffix, pack, junk):
+    path = tmp_path / f"b.csv{suffix}"
+    path.write_bytes(pack(b"label,x\na,1\n") + junk)
+    assert refusal(path) == f"{path}: damaged or truncated archive; copy the file again"
+
+
+@pytest.mark.parametrize(("suffix", "pack"), PACKS)
+def test_streams_one_after_another_and_zeros_after_them_are_read(tmp_path, suffix, pack):
+    path = tmp_path / f"b.csv{suffix}"
+    path.write_bytes(pack(b"label,x\na,1\n") + pack(b"b,2\n") + bytes(3_000_000))
+    assert read_csv(path).labels == ("a", "b")
+
+
+@pytest.mark.parametrize(("suffix", "pack"), PACKS)
+def test_an_archive_without_a_stream_is_damaged(tmp_path, suffix, pack):
+    path = tmp_path / f"b.csv{suffix}"
+    path.write_bytes(b"")
+    assert refusal(path) == f"{path}: damaged or truncated archive; copy the file again"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.binary(max_size=2000), min_size=1, max_size=3), st.integers(0, 4000))
+def test_own_reading_of_bz2_gives_what_the_library_gives(tmp_path_factory, parts, zeros):
+    from secure_fl.data._streams import read_capped
+
+    path = tmp_path_factory.mktemp("bz2") / "a.bz2"
+    path.write_bytes(b"".join(map(bz2.compress, parts)) + bytes(zeros))
+    assert read_capped(path) == b"".join(parts)
+
+
+@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ", "A.csv.Bz2", "A.TSV.BZ2"])
+def test_endings_count_in_any_case(tmp_path, name):
+    pack = {"z": gzip.compress, "2": bz2.compress}.get(name[-1].lower(), bytes)
+    path = tmp_path / name
+    path.write_bytes(pack(b"label,x\na,1\n"))
+    records = read_client(path)
+    assert (records.name, records.X.tolist()) == ("A", [[1]])

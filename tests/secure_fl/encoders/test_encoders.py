@@ -121,7 +121,32 @@ def test_a_csv_of_texts_becomes_a_data_set(encoder, tmp_path):
     assert data.X.shape == (2, 384)
     assert data.classes == ("money", "pets")
     assert refusal(InputError, encode_records, records, encoder) == (
-        f'client "a": no texts in {path}; name the text column'
+        f'client "a": no texts in {path}; name the text column (--text-column)'
+    )
+
+
+def test_texts_beyond_the_window_are_counted_and_named_also_from_the_cache(encoder, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"label,text\nx,{'word ' * 300}\ny,short\n")
+    records = read_csv(path, Columns(text="text"))
+    told = []
+    for _ in range(2):
+        encode_records(records, encoder, cache=tmp_path / "cache", remark=told.append)
+    assert told == 2 * [
+        f'client "a": 1 of 2 texts longer than the model reads (line 2 of {path}); their ends do'
+        " not count"
+    ]
+    refused = refusal(InputError, encode_records, records, encoder, long_texts="refuse")
+    assert refused.endswith("shorten or split them, or take their beginnings (cut)")
+
+
+@pytest.mark.parametrize("empty", ["", "  ", "\u200b"])
+def test_an_empty_text_is_refused_before_the_model_is_needed(tmp_path, empty):
+    path = tmp_path / "a.csv"
+    path.write_text(f"label,text\nx,hello\ny,{empty}\n", encoding="utf-8")
+    records = read_csv(path, Columns(text="text"))
+    assert refusal(InputError, encode_records, records, SentenceEncoder("absent")) == (
+        f'client "a": 1 empty texts (line 3 of {path}); fill them in or remove the records'
     )
 
 
