@@ -30,7 +30,10 @@ from kahm.stack import (
     measure_stack,
 )
 
-DOUBT = {np.dtype(np.float32): Doubt(1e-2, 1e-4), np.dtype(np.float64): Doubt(1e-6, 1e-9)}
+DOUBT = {
+    np.dtype(np.float32): Doubt(1e-2, 1e-4, 3e-6),
+    np.dtype(np.float64): Doubt(1e-6, 1e-10, 3e-10),
+}
 """What is distrusted is computed from the records by differences: float32 then stays within 1e-5 of
 the machines, float64 within 1e-9."""
 

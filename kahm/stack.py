@@ -27,6 +27,8 @@ from kahm._typing import Array, IntArray
 from kahm.machine import MAX_DIRECTIONS, MIN_RANGE, RANK_TOLERANCE, centred, nonzero
 from kahm.measures import Measure, angle_share, combine, half_sine_sq, measure_folds
 
+_ROUNDINGS = 32
+"""How many roundings of its terms a sum of few products may be wrong by."""
 _BISECTIONS = 64
 """Halvings of [0, tau/2]; the interval is then below the rounding of lambda* >= tau."""
 
@@ -235,10 +237,12 @@ class Doubt:
     Attributes:
         closeness: of squared distances to what they are differences of.
         exponent: rounding error of an exponent of the kernel that is still harmless.
+        angle: the same of an angle, in radians, where the origin is not 0.
     """
 
     closeness: float
     exponent: float
+    angle: float
 
 
 def image_norms(products: Products, g: Array, work: Workspace) -> tuple[Array, Array, Array | None]:
@@ -311,9 +315,10 @@ def _half_about_origin(
     with np.errstate(divide="ignore", invalid="ignore"):
         chord = distance_sq - np.square(gap / (point + image))
         half = np.clip(np.nan_to_num(chord / sides, nan=0.5), 0.0, 1.0)
-    # Beside long sides a chord may be wrong by all of its rounding and move no angle.
-    long = size * np.finfo(size.dtype).eps < np.square(doubt.exponent) * sides
-    unsure |= (chord < 0.2 * doubt.closeness * size) & ~long
+    # Its rounding error as a share of the chord, or whole, as what it does to the angle.
+    error = _ROUNDINGS * np.finfo(size.dtype).eps * (size + np.abs(gap))
+    believed = error < 2.0 * doubt.angle * np.sqrt(sides * np.maximum(chord, 0.0))
+    unsure |= ~(believed | (error < np.square(doubt.angle) * sides))
     return half, unsure
 
 
@@ -331,7 +336,9 @@ def measure_from_records(stack: Stack, records: Array, queries: Array, measure: 
     centre, about = centred(records)
     z = queries - centre
     directions = (stack.encoded[0] * np.square(stack.inverse[0])).T @ about
-    exponents = -0.5 * cdist(z @ directions.T, stack.encoded[0], "sqeuclidean")
+    # `encoded` is about the exact mean, of which the centre is the rounding.
+    encoded = (z - about.mean(axis=0)) @ directions.T
+    exponents = -0.5 * cdist(encoded, stack.encoded[0], "sqeuclidean")
     kernel = np.exp(exponents - exponents.max(axis=1, keepdims=True))
     memberships = kernel @ stack.solver[0]
     images = memberships / nonzero(memberships.sum(axis=1, keepdims=True)) @ about
