@@ -14,7 +14,7 @@ from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.driver import drive
 from secure_fl.federation.engine import Engine, Options
-from secure_fl.federation.errors import PrivacyError
+from secure_fl.federation.errors import FederationError, PrivacyError
 from secure_fl.federation.metering import Meter
 from secure_fl.federation.participation import DropOuts, Participation
 from secure_fl.federation.privacy import ClientPrivacy, statement

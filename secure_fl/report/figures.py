@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,8 @@ from secure_fl.report import html
 WIDTH, HEIGHT = 5.2, 3.3
 """Inches. On a phone the drawing shrinks to two thirds, and its letters must still be read."""
 
-LONGEST = 32
-"""Characters of a text from data that a drawing has room for."""
+LONGEST = 20
+"""Widths of a letter that a drawing has room for beside its axes."""
 _MARK = "= "
 
 ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
@@ -72,23 +73,36 @@ def _element(document: str) -> str:
     return re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
 
 
-def plain(text: object) -> str:
-    """Text from data as drawings show it: printable, one line, at most LONGEST characters.
+def plain(text: object, longest: int = LONGEST) -> str:
+    """Text from data as drawings show it: printable, one line, of limited width.
 
     What cannot be printed (control characters, marks that turn the direction of writing, halves of
     surrogate pairs) is spelled out as Python does. The end of a long name stays: it is often what
     tells two apart.
+
+    Args:
+        text: a name or label from data.
+        longest: widths of a letter that there is room for; East Asian ones take two.
     """
     shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
-    if len(shown) <= LONGEST:
+    widths = [1 + (east_asian_width(c) in "WF") for c in shown]
+    if sum(widths) <= longest:
         return shown
-    end = LONGEST // 3
-    return f"{shown[: LONGEST - end - 1]}…{shown[-end:]}"
+    end = longest // 3
+    return f"{_fitting(shown, longest - end - 1)}…{_fitting(shown[::-1], end)[::-1]}"
 
 
-def _label(text: object) -> str:
+def _fitting(text: str, room: int) -> str:
+    for i, character in enumerate(text):
+        room -= 1 + (east_asian_width(character) in "WF")
+        if room < 0:
+            return text[:i]
+    return text
+
+
+def _label(text: object, longest: int = 2 * LONGEST) -> str:
     """A label for `_legend`: matplotlib leaves those out that start with an underscore."""
-    return _MARK + plain(text)
+    return _MARK + plain(text, longest)
 
 
 def _legend(axes: Any, **options: Any) -> None:
@@ -103,9 +117,14 @@ def draw_partition(
     """Stacked bars: how many records of each class a client holds, counts (clients, classes)."""
     left = np.zeros(len(names))
     place = np.arange(len(names))
+    columns = 1 + (len(classes) > 10)
     for c, label in enumerate(classes):
         axes.barh(
-            place, counts[:, c], left=left, label=_label(label), color=_colour(c, len(classes))
+            place,
+            counts[:, c],
+            left=left,
+            label=_label(label, LONGEST // columns),
+            color=_colour(c, len(classes)),
         )
         left += counts[:, c]
     axes.set_yticks(place, [plain(name) for name in names])
@@ -118,7 +137,7 @@ def draw_partition(
             bbox_to_anchor=(1, 1),
             fontsize=8,
             title="class",
-            ncols=1 + (len(classes) > 10),
+            ncols=columns,
         )
 
 
@@ -144,8 +163,8 @@ def draw_lines(
         )
     if level is not None:
         axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=_label(level[0]))
-    axes.set_xlabel(plain(xlabel))
-    axes.set_ylabel(plain(ylabel))
+    axes.set_xlabel(plain(xlabel, 2 * LONGEST))
+    axes.set_ylabel(plain(ylabel, 2 * LONGEST))
     axes.grid(True, linewidth=0.3)
     _legend(axes, fontsize=9)
 
