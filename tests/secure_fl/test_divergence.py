@@ -77,7 +77,7 @@ def test_a_checkpoint_of_another_method_is_refused_with_both_names(tmp_path):
 
 @pytest.mark.parametrize("targets", [np.array(["x", "y"] * 3), np.array([None] * 6)])
 def test_targets_that_are_no_numbers_are_refused_by_the_client(targets):
-    with pytest.raises(FederationError, match='client "a": targets of type .* class codes'):
+    with pytest.raises(FederationError, match=r'client "a": targets of type .* class codes'):
         Client("a", np.zeros((6, 2)), targets)
 
 
