@@ -3,7 +3,13 @@
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
-from secure_fl.errors import FederationError, PrivacyError, QuorumError, StepError
+from secure_fl.errors import (
+    DivergedError,
+    FederationError,
+    PrivacyError,
+    QuorumError,
+    StepError,
+)
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Meter, Traffic
 from secure_fl.federation.participation import (
@@ -29,6 +35,7 @@ __all__ = [
     "Client",
     "ClientPrivacy",
     "Cohort",
+    "DivergedError",
     "DropOuts",
     "Federation",
     "FederationError",

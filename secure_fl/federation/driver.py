@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fhe.envelope import write_atomic
 from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.divergence import require_sound
 from secure_fl.errors import FederationError
 
 if TYPE_CHECKING:
     from secure_fl.federation.handle import Federation
 
 S = TypeVar("S")
+
+_REMEDY = "steps that are too long are the likely cause: shorten them or scale the features down"
 
 
 def drive(
@@ -32,6 +35,7 @@ def drive(
     for state in states:
         # A trainer that was resumed may yield once more what it started from.
         if not fed.resumed_from(state):
+            require_sound(state, who=f"round {fed.round}", remedy=_REMEDY)
             figures = _finite({} if measure is None else measure(state))
             line: dict[str, Any] = {}
             if lines is not None or progress is not None:

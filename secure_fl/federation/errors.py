@@ -2,7 +2,7 @@
 
 from secure_fl.errors import InputError
 
-__all__ = ["FederationError", "PrivacyError", "QuorumError", "StepError"]
+__all__ = ["DivergedError", "FederationError", "PrivacyError", "QuorumError", "StepError"]
 
 
 class FederationError(InputError):
@@ -19,3 +19,7 @@ class QuorumError(RuntimeError):
 
 class StepError(RuntimeError):
     """A client's step failed; the message names the client, the step and the cause."""
+
+
+class DivergedError(RuntimeError):
+    """A trainer's model is not finite any more, or has left the stated bound."""

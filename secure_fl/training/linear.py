@@ -11,6 +11,7 @@ from dp import Ledger, Record
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
+from secure_fl.federation.divergence import Excess
 from secure_fl.training.fednl import fednl_states
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
@@ -116,6 +117,8 @@ def train_linear_model(
     Raises:
         InputError: settings that do not fit the clients.
         QuorumError: fewer clients survived a round than the threshold.
+        DivergedError: the weights, or every client's update, are not finite, or the weights are
+            outside the bound of `ridge_excess`.
     """
     if (recipe.method == "private-ridge") != isinstance(privacy, RecordPrivacy):
         raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
@@ -148,6 +151,9 @@ def train_linear_model(
             fed,
             lambda start: trainer_states(fed, objective, inputs, recipe, start, promise),
             measure,
+            method=recipe.method,
+            # Noise may carry weights anywhere, and says so by the accuracy.
+            excess=None if privacy is not None else ridge_excess(objective),
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,
@@ -208,6 +214,31 @@ def objective_of(recipe: Recipe, classes: int) -> Objective:
     """What the recipe's method minimises; the FEDNL methods the logistic loss of every class."""
     kind = SquaredLoss if recipe.method in SQUARED else SoftmaxLoss
     return kind(recipe.ridge, classes)
+
+
+LARGEST_RATIO = 10.0
+"""Divergence is stated from this objective on, in units of that of zero weights."""
+
+
+def ridge_excess(objective: Objective) -> Excess:
+    """The bound on a linear model's weights that the server can state without any record.
+
+    The objective is at least its ridge term. Where that alone is LARGEST_RATIO times the objective
+    of zero weights, training has made the model that much worse than none, whatever the records.
+    """
+    none = np.zeros(objective.shape(1))
+    at_zero = objective.value(none, np.zeros((1, 1)), np.zeros(1, np.int64))
+
+    def excess(weights: Any) -> str | None:
+        term = 0.5 * objective.ridge * float(np.vdot(weights, weights))
+        if term <= LARGEST_RATIO * at_zero:
+            return None
+        return (
+            f"the objective is above {term:.3g} by its ridge term alone, that of zero weights is"
+            f" {at_zero:.3g}"
+        )
+
+    return excess
 
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:
