@@ -206,17 +206,20 @@ def _show(
 
 
 def _show_bounds(bounds: "list[ClassBounds]") -> None:
-    if not bounds:
+    """Those that say more than the classes' shares do; most runs have none."""
+    telling = [bound for bound in bounds if bound.informative]
+    if not telling:
         return
     total = sum(bound.records for bound in bounds)
     click.echo(
         f"Error bounds for N = {total:,} records, with probability {1 - BOUND_DELTA:g}"
-        " (theorems 3, 6, 7; if labels follow from features and the rule is right on every record):"
+        " (theorems 3, 6, 7; if labels follow from features and the rule is right on every record,"
+        " which this run has not measured):"
     )
-    for bound in bounds[:10]:
+    for bound in telling[:10]:
         click.echo(
-            f"  class {bound.label}, N_c = {bound.records:,}: {bound.prediction:.3g},"
-            f" {bound.hypothesis:.3g}, {bound.approximation:.3g} ({bound.verdict})"
+            f"  class {bound.label}, N_c = {bound.records:,}: squared error at most"
+            f" {bound.smallest:.3g}, always answering its share has {bound.trivial:.3g}"
         )
-    if len(bounds) > 10:
-        click.echo(f"  ... {len(bounds) - 10} more classes, --json shows them all")
+    if len(telling) > 10:
+        click.echo(f"  ... {len(telling) - 10} more classes, --json shows them all")

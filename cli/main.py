@@ -6,9 +6,11 @@ Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input.
 import importlib
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+
+from cli.output import show_failure, wants_json
 
 COMMANDS = {
     "bench": "cli.bench:bench",
@@ -30,6 +32,7 @@ COMMANDS = {
 
 _ERROR_MODULES = (
     *("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors"),
+    *("secure_fl.errors", "secure_fl.errors"),
     "secure_fl.errors",
 )
 _VERSIONS = ("concrete-python", "opacus", "torch", "numpy", "scipy")
@@ -100,26 +103,41 @@ def exit_code_of(error: Exception) -> int | None:
     Only errors of modules loaded so far can have been raised, so none is imported here.
     """
     loaded = [sys.modules[name] for name in _ERROR_MODULES if name in sys.modules]
-    if isinstance(error, tuple(module.InputError for module in loaded)):
+    bad_input = (getattr(module, "InputError", None) for module in loaded)
+    if isinstance(error, tuple(kind for kind in bad_input if kind is not None)):
         return 2
     return 1 if type(error).__module__ in _ERROR_MODULES else None
 
 
 def main(arguments: list[str] | None = None) -> Any:
-    """Runs the command line and exits."""
+    """Runs the command line and exits.
+
+    With --json a failure is one object on standard output as well: its type, message and exit code.
+    """
+    as_json = wants_json(sys.argv[1:] if arguments is None else arguments)
     try:
         # Without its own handling click returns the code of an explicit exit.
         code = securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        _fail(as_json, type(error).__name__, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; nothing was left half-written", err=True)
-        sys.exit(1)
+        message = "interrupted; nothing was left half-written"
+        click.echo(message, err=True)
+        _fail(as_json, "Interrupted", message, 1)
     except Exception as error:
         failure = exit_code_of(error)
+        message = " ".join(str(error).split())
         if failure is None:
+            if as_json:
+                show_failure(type(error).__name__, message, 1)
             raise
-        click.echo(f"error: {' '.join(str(error).split())}", err=True)
-        sys.exit(failure)
+        click.echo(f"error: {message}", err=True)
+        _fail(as_json, type(error).__name__, message, failure)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(as_json: bool, kind: str, message: str, code: int) -> NoReturn:
+    if as_json:
+        show_failure(kind, message, code)
+    sys.exit(code)

@@ -1,6 +1,7 @@
 """How a command speaks: results on standard output, progress on standard error."""
 
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,6 +131,24 @@ def output_options(function: Callable[..., None]) -> Callable[..., None]:
         function(Output(as_json, quiet), **arguments)
 
     return command
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether --json is among a command's arguments, whatever else is wrong with them."""
+    options = itertools.takewhile(lambda argument: argument != "--", arguments)
+    return "--json" in options
+
+
+def show_failure(kind: str, message: str, exit_code: int) -> None:
+    """What a command that failed prints for machines, on standard output.
+
+    Args:
+        kind: the error's type.
+        message: one line.
+        exit_code: 1 or 2.
+    """
+    failure = {"type": kind, "message": " ".join(message.split()), "exit_code": exit_code}
+    click.echo(json.dumps({"error": failure}, indent=2))
 
 
 def human_bytes(count: int) -> str:

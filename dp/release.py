@@ -118,10 +118,12 @@ def make_plan(
     adjacency: object,
     bounds: object,
     grid: object,
-    mechanism: str,
+    mechanism: str | None,
     smoothing: Smoothing,
 ) -> Plan:
     """Checks the public choices of a release; arguments as `release` has them."""
+    if mechanism is None:
+        mechanism = "gaussian" if isinstance(adjacency, Record) else "optimal"
     chosen = make_mechanism(mechanism, epsilon, delta)
     if not isinstance(adjacency, Element | Record):
         raise InputError(
@@ -154,7 +156,7 @@ def release(
     adjacency: Element | Record,
     bounds: tuple[float, float],
     grid: float,
-    mechanism: str = "optimal",
+    mechanism: str | None = None,
     smoothing: Smoothing = "sure",
     ledger: Ledger | None = None,
     purpose: str = "release",
@@ -168,8 +170,9 @@ def release(
         adjacency: the unit, `Element(distance)` or `Record(norm)`.
         bounds: (low, high) that entries are clamped to, from public knowledge.
         grid: public step that entries and noise are multiples of.
-        mechanism: "optimal" (the paper's noise, the default), "geometric" or "staircase" (delta 0),
-            "gaussian" (delta above 0; the only one for records).
+        mechanism: "optimal" (the paper's noise, the default for elements), "geometric" or
+            "staircase" (delta 0), "gaussian" (delta above 0; the only one for records, and their
+            default).
         smoothing: "sure" (default: it never looks at X), "none", a fixed public number of passes,
             or "oracle", for research, which voids the guarantee.
         ledger: gets the event before any noise is drawn.
@@ -205,7 +208,7 @@ def release_batches(
     bounds: tuple[float, float],
     grid: float,
     batching: Batching,
-    mechanism: str = "optimal",
+    mechanism: str | None = None,
     smoothing: Smoothing = "sure",
     ledger: Ledger | None = None,
     purpose: str = "release",

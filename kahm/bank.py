@@ -17,13 +17,29 @@ import numpy as np
 from kahm._typing import Array, IntArray
 from kahm.checks import feature_matrix
 from kahm.errors import InputError
-from kahm.machine import nonzero
-from kahm.measures import Measure, check_measure, measure_images
-from kahm.stack import Stack, Workspace, fit_stack, join_stacks, measure_stack
+from kahm.measures import Measure, check_measure
+from kahm.stack import (
+    Doubt,
+    Products,
+    Queries,
+    Stack,
+    Workspace,
+    fit_stack,
+    join_stacks,
+    measure_from_records,
+    measure_stack,
+)
 
-CLOSENESS = {np.dtype(np.float32): 1e-2, np.dtype(np.float64): 1e-6}
-"""Where |x - A(x)|^2 is this small against the norms, or x and A(x) this close to collinear, the
-measure is computed from the records: float32 then stays within 1e-5 of it, float64 within 1e-9."""
+DOUBT = {
+    np.dtype(np.float32): Doubt(1e-2, 1e-4, 3e-6),
+    np.dtype(np.float64): Doubt(1e-6, 1e-10, 3e-10),
+}
+"""What is distrusted is computed from the records by differences: float32 then stays within 1e-5 of
+the machines, float64 within 1e-9."""
+
+_NEAR = {np.dtype(np.float32): 10.0, np.dtype(np.float64): 1e5}
+"""Squared length of the records' mean over their mean squared distance from it, up to which 0 is
+origin enough: a tenth of what makes `Doubt.closeness` distrust everything."""
 
 _BLOCK_VALUES = 768 * 512
 """Machines x N x queries of one block, chosen by measurement (benchmarks.kahm_speed)."""
@@ -164,8 +180,31 @@ class Bank:
             record, machine = record + rows, machine + m
 
     @cached_property
-    def _stacks(self) -> tuple[Stack, ...]:
-        return tuple(stack.astype(self.records.dtype.type) for stack in self.stacks)
+    def _origin(self) -> Array | None:
+        """What is taken from records and queries before products, or None for nothing."""
+        mean: Array = self.records.mean(axis=0, dtype=np.float64)
+        flat = self.records.reshape(-1)
+        whole = float(np.einsum("i,i->", flat, flat, dtype=np.float64)) / len(self.records)
+        share = float(mean @ mean) / whole if 0 < whole < np.inf else 0.0
+        near = _NEAR[self.records.dtype]
+        return mean if share > near / (1.0 + near) else None
+
+    @cached_property
+    def _about(self) -> Array:
+        """Records less the origin, in the stored type."""
+        if self._origin is None:
+            return self.records
+        return (self.records - self._origin).astype(self.records.dtype)
+
+    @cached_property
+    def _products(self) -> tuple[Products, ...]:
+        found, dtype = [], self.records.dtype.type
+        for n, stack, records, _ in self._by_size():
+            Z = records.reshape(-1, n, self.n_features).astype(np.float64)
+            if self._origin is not None:
+                Z -= self._origin
+            found.append(stack.products(Z, self._origin, dtype))
+        return tuple(found)
 
     @property
     def n_machines(self) -> int:
@@ -207,19 +246,33 @@ class Bank:
         dtype = self.records.dtype.type
         n_threads = len(os.sched_getaffinity(0))
         blocks = list(self._blocks())
+        _ = self._products  # made once, before threads ask for it
         with ThreadPoolExecutor(n_threads) as pool:
             workspaces = [self._workspace(dtype) for _ in range(n_threads)]
             for start in range(0, max(len(queries), 1), _CHUNK_QUERIES):
                 part = queries[start : start + _CHUNK_QUERIES].astype(dtype, copy=False)
                 out = np.empty((self.n_machines, len(part)), dtype)
-                g = self.records @ part.T
+                z, common = self._shifted(part)
+                g = self._about @ z.T
                 jobs = [
-                    pool.submit(self._run, blocks[i::n_threads], g, part, measure, work, out)
+                    pool.submit(
+                        self._run, blocks[i::n_threads], g, part, common, measure, work, out
+                    )
                     for i, work in enumerate(workspaces)
                 ]
                 for job in jobs:
                     job.result()
                 yield out
+
+    def _shifted(self, queries: Array) -> tuple[Array, Queries]:
+        """Queries less the origin, and what they have in common with every machine."""
+        query_sq = np.einsum("qd,qd->q", queries, queries)
+        if self._origin is None:
+            return queries, Queries(query_sq, query_sq, None)
+        dtype = queries.dtype
+        z = queries - self._origin  # float64 whatever the queries are
+        along = (z @ self._origin).astype(dtype)
+        return z.astype(dtype), Queries(np.einsum("qd,qd->q", z, z).astype(dtype), query_sq, along)
 
     def _workspace(self, dtype: type) -> Workspace:
         largest = max(int(self.sizes[-1]), _BLOCK_VALUES // _CHUNK_QUERIES)
@@ -228,7 +281,7 @@ class Bank:
     def _blocks(self) -> Iterator[tuple[int, int, slice]]:
         """Which stack, which first machine of the bank and which machines of the stack."""
         first = 0
-        for i, stack in enumerate(self._stacks):
+        for i, stack in enumerate(self.stacks):
             step = max(1, _BLOCK_VALUES // (_CHUNK_QUERIES * stack.size))
             for start in range(0, stack.n_machines, step):
                 yield i, first + start, slice(start, min(start + step, stack.n_machines))
@@ -239,34 +292,24 @@ class Bank:
         blocks: Sequence[tuple[int, int, slice]],
         g: Array,
         queries: Array,
+        common: Queries,
         measure: Measure,
         work: Workspace,
         out: Array,
     ) -> None:
         """Fills `out` for the given blocks."""
-        query_sq = np.einsum("qd,qd->q", queries, queries)
-        closeness = CLOSENESS[self.records.dtype]
+        doubt = DOUBT[self.records.dtype]
         starts = np.cumsum(self.sizes) - self.sizes
         for i, first, machines in blocks:
-            stack = self._stacks[i][machines]
-            m, n = stack.n_machines, stack.size
+            products = self._products[i][machines]
+            m, n = products.n_machines, products.size
             rows = g[starts[first] : starts[first] + m * n].reshape(m, n, -1)
-            values, distrusted = measure_stack(stack, rows, query_sq, measure, work, closeness)
+            values, distrusted = measure_stack(products, rows, common, measure, work, doubt)
             out[first : first + m] = values
             for j in np.flatnonzero(distrusted.any(axis=1)):
                 hits = np.flatnonzero(distrusted[j])
-                exact = self.stacks[i][[machines.start + j]]
+                own = self.stacks[i][[machines.start + j]]
                 records = self.records[starts[first] + j * n : starts[first] + (j + 1) * n]
-                out[first + j, hits] = _measure_from_records(exact, records, queries[hits], measure)
-
-
-def _measure_from_records(stack: Stack, records: Array, queries: Array, measure: Measure) -> Array:
-    """The measure of one machine with the image written out, in float64."""
-    records, queries = records.astype(np.float64), queries.astype(np.float64)
-    n = stack.size
-    g = records @ queries.T
-    exponents = stack.score[0, :n] @ g + stack.offset[0]
-    kernel = np.exp(exponents - exponents.max(axis=0))
-    memberships = stack.score[0, n:] @ kernel
-    weights = memberships / nonzero(memberships.sum(axis=0))
-    return measure_images(queries, weights.T @ records, measure)
+                out[first + j, hits] = measure_from_records(
+                    own, records.astype(np.float64), queries[hits].astype(np.float64), measure
+                )

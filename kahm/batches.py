@@ -8,6 +8,7 @@ from scipy.cluster.vq import kmeans2
 
 from kahm._typing import Array
 from kahm.errors import InputError
+from kahm.machine import centred
 
 Batching = Literal["order", "clusters"]
 BATCHINGS: tuple[Batching, ...] = get_args(Batching)
@@ -34,7 +35,9 @@ def split_by_clusters(X: Array, batch_size: int, rng: np.random.Generator) -> li
     k = batch_count(len(X), batch_size)
     if k == 1:
         return [X]
-    _, labels = kmeans2(X.astype(np.float64), k, minit="++", seed=rng)
+    # It takes distances from products, which lose the digits that an offset takes.
+    _, about = centred(X.astype(np.float64))
+    _, labels = kmeans2(about, k, minit="++", seed=rng)
     return [X[labels == i] for i in range(k) if np.any(labels == i)]
 
 

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from kahm._typing import Array
 from kahm.checks import feature_matrix
 from kahm.errors import InputError
-from kahm.measures import Measure, measure_images
+from kahm.measures import Measure, measure_folds
 
 MAX_DIRECTIONS = 20
 """Algorithm 1, line 1."""
@@ -37,6 +37,16 @@ class Encoding:
     variances: Array
 
 
+def centred(X: Array) -> tuple[Array, Array]:
+    """The mean of the records, shape (d,), and the records less that very number.
+
+    Distances do not change by it, and products of what is left keep the digits that an offset of
+    the features would take.
+    """
+    centre: Array = X.mean(axis=0)
+    return centre, X - centre
+
+
 def encode(X: Array) -> Encoding:
     """Algorithm 1: principal directions of the records, the last ones dropped until all spread.
 
@@ -46,7 +56,9 @@ def encode(X: Array) -> Encoding:
     n_records, n_features = X.shape
     if n_records == 1:
         return Encoding(np.empty((0, n_features)), np.empty(0))
-    _, singular, directions = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
+    # The mean is rounded in units of the offset; the mean of what is left is not.
+    X = centred(centred(X)[1])[1]
+    _, singular, directions = np.linalg.svd(X, full_matrices=False)
     variances = np.square(singular) / (n_records - 1)
     rank = int(np.sum(variances > RANK_TOLERANCE * variances[0]))
     spread = np.ptp(X @ directions.T, axis=0) >= MIN_RANGE
@@ -100,9 +112,11 @@ class KAHM:
             diagonal, so theta is the vector of their variances. k = 0: every point folds onto the
             mean of the records.
         solver: Cholesky factor of K_X + lambda* I, as `scipy.linalg.cho_factor` returns it.
+        centre: what is taken from records and points before any product, shape (d,).
     """
 
     records: Array
+    centre: Array
     whitening: Array
     solver: tuple[Array, bool] | None
 
@@ -121,12 +135,13 @@ class KAHM:
             raise InputError("records: 0 rows, a machine needs at least 1")
         encoding = encode(records)
         whitening = encoding.directions / np.sqrt(encoding.variances)[:, None]
+        centre, about = centred(records)
         if len(whitening) == 0:
-            return cls(records, whitening, None)
-        encoded = records @ whitening.T
+            return cls(records, centre, whitening, None)
+        encoded = about @ whitening.T
         K = np.exp(kernel_exponents(encoded, encoded))
         K[np.diag_indices_from(K)] += regularisation(K, records)
-        return cls(records, whitening, cho_factor(K))
+        return cls(records, centre, whitening, cho_factor(K))
 
     def weights(self, points: object) -> Array:
         """The affine weights h_i / sum_j h_j of eq. (19), shape (n, N).
@@ -138,20 +153,28 @@ class KAHM:
         n_records = len(self.records)
         if self.solver is None:
             return np.full((len(points), n_records), 1.0 / n_records)
-        exponents = kernel_exponents(points @ self.whitening.T, self.records @ self.whitening.T)
+        exponents = kernel_exponents(
+            (points - self.centre) @ self.whitening.T, self._about @ self.whitening.T
+        )
         exponents -= exponents.max(axis=1, keepdims=True)
         memberships = cho_solve(self.solver, np.exp(exponents).T).T
         return memberships / nonzero(memberships.sum(axis=1, keepdims=True))
 
     def fold(self, points: object) -> Array:
         """The images A_X(x) of eq. (19), shape (n, d)."""
-        return self.weights(points) @ self.records
+        return self.centre + self.weights(points) @ self._about
 
     def measure(self, points: object, measure: Measure = "folding") -> Array:
         """The space folding measure of each point, shape (n,), in [0, 1] (eq. 102)."""
         points = feature_matrix(points, name="points", n_features=self.records.shape[1])
         points = points.astype(np.float64)
-        return measure_images(points, self.fold(points), measure)
+        images = self.weights(points) @ self._about
+        folds = (points - self.centre) - images
+        return measure_folds(points, self.centre + images, folds, measure)
+
+    @property
+    def _about(self) -> Array:
+        return self.records - self.centre
 
 
 def nonzero(total: Array) -> Array:
@@ -174,6 +197,6 @@ def smoother(X: object) -> Array:
     n_records = len(machine.records)
     if machine.solver is None:
         return np.full((n_records, n_records), 1.0 / n_records)
-    encoded = machine.records @ machine.whitening.T
+    encoded = (machine.records - machine.centre) @ machine.whitening.T
     H = cho_solve(machine.solver, np.exp(kernel_exponents(encoded, encoded)))
     return 0.5 * (H + H.T)

@@ -56,12 +56,19 @@ def check_measure(measure: str) -> None:
         raise InputError(f"measure: {measure!r} is unknown, expected one of {', '.join(MEASURES)}")
 
 
-def combine(distance_sq: Array, half_sine_sq: Array, measure: Measure) -> Array:
+def angle_share(half_sine_sq: Array) -> Array:
+    """The angle between x and A(x) as a share of pi, in [0, 1], from sin^2 of half of it."""
+    share: Array = np.arcsin(np.sqrt(half_sine_sq))
+    share *= 2.0 / np.pi
+    return share
+
+
+def combine(distance_sq: Array, angle: Array, measure: Measure) -> Array:
     """The space folding measure of eq. (102).
 
     Args:
         distance_sq: |x - A(x)|^2, any shape, at least 0.
-        half_sine_sq: sin^2 of half the angle between x and A(x), same shape, in [0, 1].
+        angle: between x and A(x), as a share of pi, same shape, in [0, 1].
         measure: which of MEASURES.
 
     Returns:
@@ -70,29 +77,38 @@ def combine(distance_sq: Array, half_sine_sq: Array, measure: Measure) -> Array:
     check_measure(measure)
     if measure == "euclidean":
         return euclidean_measure(distance_sq)
-    cosine = np.arcsin(np.sqrt(half_sine_sq))
-    cosine *= 2.0 / np.pi
     if measure == "cosine":
-        return cosine
-    return _COMBINE[measure](euclidean_measure(distance_sq), cosine)
+        return angle
+    return _COMBINE[measure](euclidean_measure(distance_sq), angle)
 
 
-def measure_images(points: Array, images: Array, measure: Measure) -> Array:
-    """The measure from points and their images, both of shape (n, d), float64; shape (n,).
+def measure_folds(points: Array, images: Array, folds: Array, measure: Measure) -> Array:
+    """The measure from points, their images and the differences of the two.
 
-    Unit vectors u and v give sin(t/2) = |u - v| / 2, accurate for every angle up to a right one,
-    and cos(t/2) = |u + v| / 2, accurate for the others.
+    Where all features have a large offset the difference of rounded points and images has lost
+    what folding is about, so the caller gives it, computed about the records' mean.
+
+    Args:
+        points: x, shape (n, d), float64.
+        images: A(x), shape (n, d), float64.
+        folds: x - A(x), shape (n, d), float64.
+        measure: which of MEASURES.
+
+    Returns:
+        Values in [0, 1], shape (n,).
     """
-    distance_sq = np.sum(np.square(points - images), axis=1)
-    norms = [np.linalg.norm(vectors, axis=1, keepdims=True) for vectors in (points, images)]
-    defined = (norms[0] > 0) & (norms[1] > 0)
-    u, v = (
-        np.divide(vectors, norm, out=np.zeros_like(vectors), where=defined)
-        for vectors, norm in zip((points, images), norms, strict=True)
-    )
-    sine_sq = np.sum(np.square(u - v), axis=1)
-    cosine_sq = np.sum(np.square(u + v), axis=1)
-    undefined = np.where(distance_sq > 0, 0.5, 0.0)
-    both = sine_sq + cosine_sq
-    half = np.divide(sine_sq, both, out=undefined, where=both > 0)
-    return combine(distance_sq, half, measure)
+    norms = [np.linalg.norm(vectors, axis=1) for vectors in (points, images, folds)]
+    return combine(np.square(norms[2]), _angle(points, images, folds, norms), measure)
+
+
+def _angle(points: Array, images: Array, folds: Array, norms: list[Array]) -> Array:
+    """The angle from what stands upright on x in the shorter of image and fold: both hold it."""
+    point, image, fold = norms
+    unit = np.divide(points, point[:, None], out=np.zeros_like(points), where=(point > 0)[:, None])
+    by_image = image <= fold
+    shorter = np.where(by_image[:, None], images, folds)
+    along = np.sum(shorter * unit, axis=1)
+    upright = np.linalg.norm(shorter - along[:, None] * unit, axis=1)
+    angle = np.arctan2(upright, np.where(by_image, along, point - along)) / np.pi
+    undefined = np.where(fold > 0, 0.5, 0.0)
+    return np.where((point > 0) & (image > 0), angle, undefined)

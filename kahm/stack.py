@@ -1,15 +1,19 @@
-"""Machines of equal size, fitted and evaluated together from inner products alone.
+"""Machines of equal size as stacks of small matrices, evaluated from inner products alone.
 
-Write g = X x for the inner products of a query with a machine's N records, U S V^T for the centred
-records, and k for the kernel values. Everything eq. (102) needs is then small:
+Write z for a query and Z for a machine's N records, both less a common origin o, g = Z z for their
+inner products, U S V^T for the records less their own mean, and k for the kernel values. Everything
+eq. (102) needs is then small:
 
 - exponents (147), up to what all records of a query share: B g + c,
-  B = (N-1)/k U S^-2 U^T over the kept directions, c = -B X mu - diag(U U^T) (N-1)/(2k);
-- memberships (155): u = R k with R = (K + lambda* I)^-1, and their sum s = (R 1)^T k;
-- <x, A(x)> = (R g)^T k / s and |A(x)|^2 = k^T (R G R) k / s^2 with G = X X^T;
-- |x - A(x)|^2 from the three of them.
+  B = (N-1)/k U S^-2 U^T over the kept directions, c = -B Z mu - diag(U U^T) (N-1)/(2k);
+- memberships (155), up to a common factor: u = R k with R = lambda* (K + lambda* I)^-1, and their
+  sum s = (R 1)^T k;
+- with a = A(x) - o: <z, a> = (R g)^T k / s and |a|^2 = k^T (R G R) k / s^2 with G = Z Z^T;
+- |x - A(x)|^2 from the three of them, and the angle from <o, a> = (R Z o)^T k / s as well.
 
-So a query costs two products with N x N matrices per machine and nothing of size d.
+So a query costs two products with N x N matrices per machine and nothing of size d. The origin lies
+near the records where these have an offset: products of what is left keep the digits that the
+offset would take. It is 0 where they have none, and <o, a> is then left out.
 """
 
 from collections.abc import Sequence
@@ -17,28 +21,86 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 from kahm._typing import Array, IntArray
-from kahm.machine import MAX_DIRECTIONS, MIN_RANGE, RANK_TOLERANCE, nonzero
-from kahm.measures import Measure, combine, half_sine_sq
+from kahm.machine import MAX_DIRECTIONS, MIN_RANGE, RANK_TOLERANCE, centred, nonzero
+from kahm.measures import Measure, angle_share, combine, half_sine_sq, measure_folds
 
+_ROUNDINGS = 32
+"""How many roundings of its terms a sum of few products may be wrong by."""
 _BISECTIONS = 64
 """Halvings of [0, tau/2]; the interval is then below the rounding of lambda* >= tau."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """m machines of N records each.
+    """m fitted machines of N records each, whatever the origin; float64.
+
+    Attributes:
+        encoded: U sqrt((N-1)/k), the records in the machine's own coordinates over the root of k,
+            shape (m, N, r); columns of directions that are not kept are 0.
+        inverse: 1/S, shape (m, r), 0 for directions that are not kept.
+        solver: R, shape (m, N, N).
+    """
+
+    encoded: Array
+    inverse: Array
+    solver: Array
+
+    @property
+    def n_machines(self) -> int:
+        """m."""
+        return len(self.solver)
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return int(self.solver.shape[2])
+
+    def __getitem__(self, machines: slice | IntArray | list[int]) -> "Stack":
+        return Stack(self.encoded[machines], self.inverse[machines], self.solver[machines])
+
+    def products(self, Z: Array, origin: Array | None, dtype: type) -> "Products":
+        """What evaluates these machines from products with their records.
+
+        Args:
+            Z: records less the origin, shape (m, N, d), float64.
+            origin: o, shape (d,), or None for 0.
+            dtype: of the result.
+        """
+        G = Z @ Z.transpose(0, 2, 1)
+        scaled = self.encoded * self.inverse[:, None, :]
+        B = scaled @ scaled.transpose(0, 2, 1)
+        R = self.solver
+        norms = np.square(self.encoded).sum(axis=2, keepdims=True)
+        offset = -(B @ G.mean(axis=2, keepdims=True)) - 0.5 * norms
+        rows = [R @ G @ R, R.sum(axis=1, keepdims=True)]
+        if origin is not None:
+            rows.append(((Z @ origin)[:, None, :]) @ R)
+        lengths = np.diagonal(G, axis1=1, axis2=2)
+        stretch = np.sqrt((np.square(B) @ lengths[:, :, None]).max(axis=(1, 2)))
+        score, gram = np.concatenate([B, R], axis=1), np.concatenate(rows, axis=1)
+        return Products(*(each.astype(dtype) for each in (score, offset, gram, stretch)))
+
+
+@dataclass(frozen=True)
+class Products:
+    """m machines of N records each, about an origin.
 
     Attributes:
         score: rows [B; R], shape (m, 2N, N).
         offset: c, shape (m, N, 1).
-        gram: rows [R G R; (R 1)^T], shape (m, N + 1, N).
+        gram: rows [R G R; (R 1)^T], and (R Z o)^T where the origin is not 0, shape
+            (m, N + 1 or N + 2, N).
+        stretch: the length of a row of B with every entry times the length of its record, the
+            largest one, shape (m,). An exponent's rounding error is about this times |z| roundings.
     """
 
     score: Array
     offset: Array
     gram: Array
+    stretch: Array
 
     @property
     def n_machines(self) -> int:
@@ -50,16 +112,9 @@ class Stack:
         """N."""
         return int(self.score.shape[2])
 
-    def astype(self, dtype: type) -> "Stack":
-        """The same machines with another floating-point type."""
-        return Stack(
-            self.score.astype(dtype, copy=False),
-            self.offset.astype(dtype, copy=False),
-            self.gram.astype(dtype, copy=False),
-        )
-
-    def __getitem__(self, machines: slice | IntArray | list[int]) -> "Stack":
-        return Stack(self.score[machines], self.offset[machines], self.gram[machines])
+    def __getitem__(self, machines: slice) -> "Products":
+        parts = (self.score, self.offset, self.gram, self.stretch)
+        return Products(*(each[machines] for each in parts))
 
 
 def join_stacks(stacks: Sequence[Stack]) -> Stack:
@@ -67,9 +122,9 @@ def join_stacks(stacks: Sequence[Stack]) -> Stack:
     if len(stacks) == 1:
         return stacks[0]
     return Stack(
-        np.concatenate([stack.score for stack in stacks]),
-        np.concatenate([stack.offset for stack in stacks]),
-        np.concatenate([stack.gram for stack in stacks]),
+        np.concatenate([stack.encoded for stack in stacks]),
+        np.concatenate([stack.inverse for stack in stacks]),
+        np.concatenate([stack.solver for stack in stacks]),
     )
 
 
@@ -115,31 +170,31 @@ def fit_stack(records: Array) -> tuple[Stack, NDArray[np.bool_]]:
         stack are meaningless, for such a machine folds everything onto its mean.
     """
     n_machines, n_records, n_features = records.shape
-    G = records @ records.transpose(0, 2, 1)
     if n_records == 1:
-        one = np.ones((n_machines, 1, 1))
-        score = np.concatenate([0 * one, one], axis=1)
-        return Stack(score, 0 * one, np.concatenate([G, one], axis=1)), np.zeros(n_machines, bool)
-    centred = records - records.mean(axis=1, keepdims=True)
-    U, singular, _ = np.linalg.svd(centred, full_matrices=False)
+        none = np.zeros((n_machines, 1, 1))
+        return Stack(none, none[:, 0], none + 1), np.zeros(n_machines, bool)
+    G = records @ records.transpose(0, 2, 1)
+    about = records - records.mean(axis=1, keepdims=True)
+    # The mean is rounded in units of an offset; the mean of what is left is not.
+    about -= about.mean(axis=1, keepdims=True)
+    U, singular, _ = np.linalg.svd(about, full_matrices=False)
     kept = kept_directions(singular, U)
+    # The columns behind are 0, and need no memory.
+    widest = max(1, int(kept.sum(axis=1).max()))
+    U, singular, kept = U[:, :, :widest], singular[:, :widest], kept[:, :widest]
     n_kept = kept.sum(axis=1)
     flat = n_kept == 0
     factor = (n_records - 1) / np.maximum(n_kept, 1)
-    U = U * (kept * np.sqrt(factor)[:, None])[:, None, :]
+    encoded = U * (kept * np.sqrt(factor)[:, None])[:, None, :]
     inverse = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)
-    scaled = U * inverse[:, None, :]
-    B = scaled @ scaled.transpose(0, 2, 1)
-    inner = U @ U.transpose(0, 2, 1)
+    inner = encoded @ encoded.transpose(0, 2, 1)
     norms = np.diagonal(inner, axis1=1, axis2=2)
     K = np.exp(np.minimum(inner - 0.5 * (norms[:, :, None] + norms[:, None, :]), 0.0))
     eigenvalues, vectors = np.linalg.eigh(K)
     eigenvalues = np.maximum(eigenvalues, 0.0)
-    lam = np.where(flat, 1.0, _regularisation(eigenvalues, vectors, G, n_features))
-    R = (vectors / (eigenvalues + lam[:, None])[:, None, :]) @ vectors.transpose(0, 2, 1)
-    offset = -(B @ G.mean(axis=2, keepdims=True)) - 0.5 * norms[:, :, None]
-    gram = np.concatenate([R @ G @ R, R.sum(axis=1, keepdims=True)], axis=1)
-    return Stack(np.concatenate([B, R], axis=1), offset, gram), flat
+    lam = np.where(flat, 1.0, _regularisation(eigenvalues, vectors, G, n_features))[:, None]
+    solver = (vectors * (lam / (eigenvalues + lam))[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return Stack(encoded, inverse, solver), flat
 
 
 @dataclass
@@ -152,7 +207,7 @@ class Workspace:
 
     @classmethod
     def allocate(cls, n_values: int, dtype: type) -> "Workspace":
-        """Room for blocks of up to `n_values` = machines x (N + 1) x queries."""
+        """Room for blocks of up to `n_values` = machines x (N + 2) x queries."""
         return cls(*(np.empty(2 * n_values, dtype) for _ in range(3)))
 
 
@@ -160,47 +215,131 @@ def _view(flat: Array, *shape: int) -> Array:
     return flat[: int(np.prod(shape))].reshape(shape)
 
 
-def image_norms(stack: Stack, g: Array, work: Workspace) -> tuple[Array, Array]:
-    """<x, A(x)> and |A(x)|^2 for every machine and query.
+@dataclass(frozen=True)
+class Queries:
+    """What a chunk of q queries has in common with every machine.
+
+    Attributes:
+        about_sq: |z|^2, shape (q,).
+        point_sq: |x|^2, shape (q,).
+        along: <o, z>, shape (q,), or None where the origin is 0.
+    """
+
+    about_sq: Array
+    point_sq: Array
+    along: Array | None
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """From where on a small difference of large numbers is not believed.
+
+    Attributes:
+        closeness: of squared distances to what they are differences of.
+        exponent: rounding error of an exponent of the kernel that is still harmless.
+        angle: the same of an angle, in radians, where the origin is not 0.
+    """
+
+    closeness: float
+    exponent: float
+    angle: float
+
+
+def image_norms(products: Products, g: Array, work: Workspace) -> tuple[Array, Array, Array | None]:
+    """<z, a>, |a|^2 and, where the origin is not 0, <o, a> for every machine and query.
 
     Args:
-        stack: m machines of N records.
+        products: m machines of N records.
         g: inner products of records and queries, shape (m, N, q).
         work: scratch memory with room for m (N + 1) q values.
 
     Returns:
-        Two arrays of shape (m, q).
+        Arrays of shape (m, q).
     """
     m, n, q = g.shape
-    scores = np.matmul(stack.score, g, out=_view(work.scores, m, 2 * n, q))
+    scores = np.matmul(products.score, g, out=_view(work.scores, m, 2 * n, q))
     k, projected = scores[:, :n], scores[:, n:]
-    k += stack.offset
+    k += products.offset
     k -= k.max(axis=1, keepdims=True)
     kernel = np.exp(k, out=_view(work.kernel, m, n, q))
-    grams = np.matmul(stack.gram, kernel, out=_view(work.grams, m, n + 1, q))
+    rows = products.gram.shape[1]
+    grams = np.matmul(products.gram, kernel, out=_view(work.grams, m, rows, q))
     total = nonzero(grams[:, n])
+    along = grams[:, n + 1] / total if rows > n + 1 else None
     projected *= kernel
     kernel *= grams[:, :n]
     inner = projected.sum(axis=1) / total
     # Rounding can push the square of a norm below 0.
     image_sq = np.maximum(kernel.sum(axis=1) / np.square(total), 0.0)
-    return inner, image_sq
+    return inner, image_sq, along
 
 
 def measure_stack(
-    stack: Stack, g: Array, query_sq: Array, measure: Measure, work: Workspace, closeness: float
+    products: Products, g: Array, queries: Queries, measure: Measure, work: Workspace, doubt: Doubt
 ) -> tuple[Array, NDArray[np.bool_]]:
     """The measure of every machine at every query, shape (m, q), and where to distrust it.
 
     The second array marks pairs where a small difference of large numbers decides: |x - A(x)|^2
-    below `closeness` times the norms, an angle that close to 0 or pi, or a value that is not
-    finite. The caller computes those from the records.
+    or its part across x within `closeness` of the norms, an angle that close to pi, exponents that
+    are rounded too coarsely, or a value that is not finite. The caller computes those from the
+    records.
     """
-    inner, image_sq = image_norms(stack, g, work)
-    size = query_sq + image_sq
+    inner, image_sq, along = image_norms(products, g, work)
+    size = queries.about_sq + image_sq
     distance_sq = size - 2.0 * inner
-    distrusted = ~(distance_sq > closeness * size) | ~np.isfinite(size)
+    distrusted = ~(distance_sq > doubt.closeness * size) | ~np.isfinite(size)
+    limit = doubt.exponent / np.finfo(size.dtype).eps
+    distrusted |= products.stretch[:, None] * np.sqrt(queries.about_sq) > limit
     np.maximum(distance_sq, 0.0, out=distance_sq)
-    half = half_sine_sq(distance_sq, query_sq, image_sq)
-    distrusted |= np.abs(half - 0.5) > 0.5 - 0.1 * closeness
-    return combine(distance_sq, half, measure), distrusted
+    if along is None:
+        half = half_sine_sq(distance_sq, queries.point_sq, image_sq)
+        distrusted |= half < 0.1 * doubt.closeness
+    else:
+        assert queries.along is not None
+        # |x|^2 - |A(x)|^2, from parts that the offset does not enter squared.
+        gap = 2.0 * (queries.along - along) + (queries.about_sq - image_sq)
+        half, unsure = _half_about_origin(distance_sq, queries.point_sq, gap, size, doubt)
+        distrusted |= unsure
+    distrusted |= half > 1.0 - 0.1 * doubt.closeness
+    return combine(distance_sq, angle_share(half), measure), distrusted
+
+
+def _half_about_origin(
+    distance_sq: Array, point_sq: Array, gap: Array, size: Array, doubt: Doubt
+) -> tuple[Array, NDArray[np.bool_]]:
+    """`half_sine_sq` from the difference of squared norms, and where to distrust it."""
+    image_sq = point_sq - gap
+    unsure = ~(image_sq > doubt.closeness * point_sq)
+    point, image = np.sqrt(point_sq), np.sqrt(np.maximum(image_sq, 0.0))
+    sides = 4.0 * point * image
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chord = distance_sq - np.square(gap / (point + image))
+        half = np.clip(np.nan_to_num(chord / sides, nan=0.5), 0.0, 1.0)
+    # Its rounding error as a share of the chord, or whole, as what it does to the angle.
+    error = _ROUNDINGS * np.finfo(size.dtype).eps * (size + np.abs(gap))
+    believed = error < 2.0 * doubt.angle * np.sqrt(sides * np.maximum(chord, 0.0))
+    unsure |= ~(believed | (error < np.square(doubt.angle) * sides))
+    return half, unsure
+
+
+def measure_from_records(stack: Stack, records: Array, queries: Array, measure: Measure) -> Array:
+    """The measure of one machine by differences from its records, in float64.
+
+    Args:
+        stack: of that machine alone.
+        records: its N, shape (N, d), float64.
+        queries: shape (q, d), float64.
+
+    Returns:
+        Shape (q,).
+    """
+    centre, about = centred(records)
+    z = queries - centre
+    directions = (stack.encoded[0] * np.square(stack.inverse[0])).T @ about
+    # `encoded` is about the exact mean, of which the centre is the rounding.
+    encoded = (z - about.mean(axis=0)) @ directions.T
+    exponents = -0.5 * cdist(encoded, stack.encoded[0], "sqeuclidean")
+    kernel = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    memberships = kernel @ stack.solver[0]
+    images = memberships / nonzero(memberships.sum(axis=1, keepdims=True)) @ about
+    return measure_folds(queries, centre + images, z - images, measure)

@@ -6,6 +6,7 @@ failed although it was asked for rightly. The command line exits with 2 and 1.
 
 __all__ = [
     "ClientError",
+    "DivergedError",
     "FeatureError",
     "FederationError",
     "FormatError",
@@ -82,6 +83,10 @@ class QuorumError(WorkError):
 
 class StepError(WorkError):
     """A client's step failed; the message names the client, the step and the cause."""
+
+
+class DivergedError(WorkError):
+    """A trainer's model is not finite any more, or has left the stated bound."""
 
 
 class ProtocolError(WorkError):

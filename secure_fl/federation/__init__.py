@@ -1,6 +1,12 @@
 """Clients that compute on their own records, and a server that learns sums over them."""
 
-from secure_fl.errors import FederationError, PrivacyError, QuorumError, StepError
+from secure_fl.errors import (
+    DivergedError,
+    FederationError,
+    PrivacyError,
+    QuorumError,
+    StepError,
+)
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
@@ -29,6 +35,7 @@ __all__ = [
     "Client",
     "ClientPrivacy",
     "Cohort",
+    "DivergedError",
     "DropOuts",
     "Federation",
     "FederationError",

@@ -36,6 +36,7 @@ class Snapshot:
         clients: every client's own arrays.
         state: what the trainer yielded.
         sums: private sums of the rounds before, in all sessions of the run.
+        method: whose state it is; empty where the handle was not told.
     """
 
     setting: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Snapshot:
     clients: Mapping[str, Mapping[str, Array]]
     state: Any
     sums: int = 0
+    method: str = ""
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
@@ -64,6 +66,7 @@ def save(path: Path, snapshot: Snapshot) -> None:
         "clients": {name: dict(arrays) for name, arrays in snapshot.clients.items()},
         "state": snapshot.state,
         "sums": snapshot.sums,
+        "method": snapshot.method,
     }
     write_atomic(path, wire.encode(content, kind=KIND), mode=PRIVATE)
 
@@ -91,6 +94,8 @@ def load(path: Path) -> Snapshot:
             {n: {k: a.copy() for k, a in own.items()} for n, own in content["clients"].items()},
             content["state"],
             content["sums"],
+            # Absent from files of versions that did not keep it.
+            content.get("method", ""),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise FederationError(f"{path}: not a checkpoint of this version ({error})") from None

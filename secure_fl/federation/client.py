@@ -49,6 +49,12 @@ class Client:
                 f'client "{self.name}": {records} records and {len(self.targets)} targets; give'
                 " each record one target"
             )
+        kind = np.asarray(self.targets).dtype
+        if kind.kind not in "biuf":
+            raise FederationError(
+                f'client "{self.name}": targets of type {kind}, expected numbers: class codes'
+                " 0..C-1 of type int64 (np.unique(labels, return_inverse=True) makes them)"
+            )
         if self.weight == -1.0:
             self.weight = float(records)
         if not (np.isfinite(self.weight) and self.weight > 0):

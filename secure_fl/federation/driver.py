@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 from fhe.envelope import write_atomic
 from secure_fl.errors import FederationError
 from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.divergence import require_sound
 from secure_fl.federation.engine import Engine
 from secure_fl.federation.privacy import statement
 
 S = TypeVar("S")
+
+_REMEDY = "steps that are too long are the likely cause: shorten them or scale the features down"
 
 
 def drive(
@@ -32,6 +35,7 @@ def drive(
     for state in states:
         # A trainer that was resumed may yield once more what it started from.
         if resumed is None or state is not resumed:
+            require_sound(state, who=f"round {engine.round}", remedy=_REMEDY)
             figures = _finite({} if measure is None else measure(state))
             line: dict[str, Any] = {}
             if lines is not None or progress is not None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from attrs import evolve
 
 from dp import Composition
-from secure_fl.errors import PrivacyError
+from secure_fl.errors import FederationError, PrivacyError
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
@@ -78,6 +79,7 @@ class Federation:
         self._options = options
         self._engine = engine
         self._resumed: Any = None
+        self._method = ""
 
     # ------------------------------------------------------------------------------------ who
 
@@ -264,28 +266,39 @@ class Federation:
         """Ends the round: the next one draws its participants and counts its calls anew."""
         self._engine.close_round()
 
-    def resume(self, checkpoint: Path) -> Any:
+    def resume(self, checkpoint: Path, *, method: str = "") -> Any:
         """Goes on from a checkpoint: to the same bits, and without spending anything twice.
 
         The handle must be made of the same clients, seed, aggregation and privacy.
+
+        Args:
+            checkpoint: the file.
+            method: the trainer's name; it is kept in checkpoints from here on, and one that was
+                written by another is refused.
 
         Returns:
             The state that the trainer yielded then, to be passed to it as its start; None where
             there is no such file, so that a run starts anew.
 
         Raises:
-            FederationError: a checkpoint of another setting, or damaged.
+            FederationError: a checkpoint of another setting or method, or damaged.
         """
+        self._method = method
         if not checkpoint.exists():
             return None
         found = checkpoints.load(checkpoint)
+        if method and found.method and found.method != method:
+            raise FederationError(
+                f"{checkpoint}: a checkpoint of {found.method}, this run trains by {method};"
+                " resume with the same method, or choose another checkpoint file"
+            )
         self._engine.restore(found, checkpoint)
         self._resumed = found.state
         return found.state
 
     def snapshot(self, state: Any) -> Snapshot:
         """Everything that a run needs to go on after this state, between two rounds."""
-        return self._engine.snapshot(state)
+        return evolve(self._engine.snapshot(state), method=self._method)
 
     def resumed_from(self, state: object) -> bool:
         """Whether this is the state that `resume` gave back, whose round is closed already."""

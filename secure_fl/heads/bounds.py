@@ -32,6 +32,16 @@ class ClassBounds:
         return min(self.prediction, self.hypothesis, self.approximation)
 
     @property
+    def trivial(self) -> float:
+        """The squared error of always answering the class's share p: p (1 - p)."""
+        return self.share * (1.0 - self.share)
+
+    @property
+    def informative(self) -> bool:
+        """Whether the smallest bound is below what answering without features gives."""
+        return self.smallest < self.trivial
+
+    @property
     def verdict(self) -> str:
         """What the smallest bound is worth, in words.
 
@@ -39,9 +49,10 @@ class ClassBounds:
         """
         if bounds.is_vacuous(self.smallest):
             return "vacuous: no error can exceed 1"
-        trivial = self.share * (1.0 - self.share)
-        if self.smallest >= trivial:
-            return f"vacuous in practice: always answering the class's share gives {trivial:.3g}"
+        if not self.informative:
+            return (
+                f"vacuous in practice: always answering the class's share gives {self.trivial:.3g}"
+            )
         return "informative"
 
 

@@ -22,6 +22,8 @@ from secure_fl.heads.manifest import Manifest
 
 KIND = "kahm head"
 FILE_NAME = "head"
+LARGEST_MOVE = 1e-5
+"""By how much rounding may move a record, as a measure may err in a bank of float32."""
 
 Array = NDArray[Any]
 
@@ -74,7 +76,18 @@ def train_head(
         own = split(X[y == c], manifest.batch_size, manifest.batching, rng)  # type: ignore[arg-type]  # checked by the manifest
         batches += own
         cells += [c] * len(own)
-    return Head(client, Bank.fit(batches, cells, len(manifest.classes)))
+    return Head(client, Bank.fit(batches, cells, len(manifest.classes), dtype=stored_type(X)))
+
+
+def stored_type(X: Array) -> type:
+    """float32, or float64 for records that float32 would move by more than its measures' error."""
+    if X.dtype == np.float32:
+        return np.float32
+    with np.errstate(over="ignore"):
+        moved = X.astype(np.float32) - X
+    squares = np.einsum("nd,nd->n", moved, moved)
+    # Not a number where float32 overflows.
+    return np.float32 if np.all(squares <= LARGEST_MOVE**2) else np.float64
 
 
 def head_inputs(data: Dataset, scale: float) -> Array:
@@ -131,7 +144,7 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
     except (SafetensorError, KeyError) as error:
         raise InputError(f"{path}: its arrays cannot be read ({error}); train again") from error
     fits = (
-        records.dtype == np.float32
+        records.dtype in (np.float32, np.float64)
         and sizes.dtype == cells.dtype == np.int64
         and records.ndim == 2
         and records.shape[1] == manifest.n_features
@@ -143,5 +156,8 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
     if not fits:
         raise InputError(f"{path}: its arrays do not belong together; train again")
     return Bank.fit(
-        np.split(records, np.cumsum(sizes)[:-1]), cells, len(manifest.classes), dtype=np.float32
+        np.split(records, np.cumsum(sizes)[:-1]),
+        cells,
+        len(manifest.classes),
+        dtype=records.dtype.type,
     )

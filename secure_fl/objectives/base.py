@@ -158,6 +158,11 @@ class Objective(ABC):
             )
         if y.shape != (X.shape[0],):
             raise FeatureError(f"{X.shape[0]} records and labels of the shape {y.shape}")
+        if y.dtype.kind not in "iu":
+            raise LabelError(
+                f"labels of type {y.dtype}, expected class codes 0..{self.classes - 1} of type"
+                " int64 (np.unique(labels, return_inverse=True) makes them)"
+            )
         if not 0 <= int(y.min()) <= int(y.max()) < self.classes:
             raise LabelError(
                 f"class codes from {y.min()} to {y.max()}, the objective has"

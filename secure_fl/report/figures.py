@@ -2,8 +2,10 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,10 @@ from secure_fl.report import html
 
 WIDTH, HEIGHT = 5.2, 3.3
 """Inches. On a phone the drawing shrinks to two thirds, and its letters must still be read."""
+
+LONGEST = 20
+"""Widths of a letter that a drawing has room for beside its axes."""
+_MARK = "= "
 
 ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
 
@@ -42,7 +48,11 @@ def inline(
         return None
     # Letters stay letters: they are searchable, smaller, and nothing is loaded for them.
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
-    with mpl.rc_context(settings):
+    # A price or a backslash in a name is no formula.
+    settings["text.parse_math"] = False
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        # The reader's browser has the letters; only their widths are guessed here.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
         drawing = Figure(figsize=(width, height), layout="constrained")
         axes = drawing.subplots(1, panels, squeeze=False)[0].tolist()
         draw(axes[0] if panels == 1 else axes)
@@ -63,25 +73,71 @@ def _element(document: str) -> str:
     return re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
 
 
+def plain(text: object, longest: int = LONGEST) -> str:
+    """Text from data as drawings show it: printable, one line, of limited width.
+
+    What cannot be printed (control characters, marks that turn the direction of writing, halves of
+    surrogate pairs) is spelled out as Python does. The end of a long name stays: it is often what
+    tells two apart.
+
+    Args:
+        text: a name or label from data.
+        longest: widths of a letter that there is room for; East Asian ones take two.
+    """
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+    widths = [1 + (east_asian_width(c) in "WF") for c in shown]
+    if sum(widths) <= longest:
+        return shown
+    end = longest // 3
+    return f"{_fitting(shown, longest - end - 1)}…{_fitting(shown[::-1], end)[::-1]}"
+
+
+def _fitting(text: str, room: int) -> str:
+    for i, character in enumerate(text):
+        room -= 1 + (east_asian_width(character) in "WF")
+        if room < 0:
+            return text[:i]
+    return text
+
+
+def _label(text: object, longest: int = 2 * LONGEST) -> str:
+    """A label for `_legend`: matplotlib leaves those out that start with an underscore."""
+    return _MARK + plain(text, longest)
+
+
+def _legend(axes: Any, **options: Any) -> None:
+    """The legend of everything that has a `_label`."""
+    for entry in axes.legend(**options).get_texts():
+        entry.set_text(entry.get_text().removeprefix(_MARK))
+
+
 def draw_partition(
     axes: Any, names: Sequence[str], classes: Sequence[str], counts: NDArray[np.integer[Any]]
 ) -> None:
     """Stacked bars: how many records of each class a client holds, counts (clients, classes)."""
     left = np.zeros(len(names))
     place = np.arange(len(names))
+    columns = 1 + (len(classes) > 10)
     for c, label in enumerate(classes):
-        axes.barh(place, counts[:, c], left=left, label=label, color=_colour(c, len(classes)))
+        axes.barh(
+            place,
+            counts[:, c],
+            left=left,
+            label=_label(label, LONGEST // columns),
+            color=_colour(c, len(classes)),
+        )
         left += counts[:, c]
-    axes.set_yticks(place, names)
+    axes.set_yticks(place, [plain(name) for name in names])
     axes.invert_yaxis()
     axes.set_xlabel("records")
     if len(classes) <= 20:
-        axes.legend(
+        _legend(
+            axes,
             loc="upper left",
             bbox_to_anchor=(1, 1),
             fontsize=8,
             title="class",
-            ncols=1 + (len(classes) > 10),
+            ncols=columns,
         )
 
 
@@ -97,13 +153,20 @@ def draw_lines(
     """Lines over one axis, with a level to compare with; None leaves a gap."""
     for i, (name, values) in enumerate(lines.items()):
         heights = [np.nan if value is None else value for value in values]
-        axes.plot(x, heights, "os^Dvx"[i % 6] + "-", label=name, color=COLOURS[i % 6], markersize=4)
+        axes.plot(
+            x,
+            heights,
+            "os^Dvx"[i % 6] + "-",
+            label=_label(name),
+            color=COLOURS[i % 6],
+            markersize=4,
+        )
     if level is not None:
-        axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=level[0])
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+        axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=_label(level[0]))
+    axes.set_xlabel(plain(xlabel, 2 * LONGEST))
+    axes.set_ylabel(plain(ylabel, 2 * LONGEST))
     axes.grid(True, linewidth=0.3)
-    axes.legend(fontsize=9)
+    _legend(axes, fontsize=9)
 
 
 def draw_code_range(
@@ -125,15 +188,24 @@ def draw_code_range(
         high: of the code range.
     """
     width = 1 / len(centres)
-    axes.bar(centres, winners, width, color=COLOURS[0], alpha=0.8, label="smallest of a query")
     axes.bar(
-        centres, others, width, color=COLOURS[1], alpha=0.55, label="smallest of other classes"
+        centres, winners, width, color=COLOURS[0], alpha=0.8, label=_label("smallest of a query")
     )
-    axes.axvspan(low, high, color=COLOURS[2], alpha=0.12, label=f"code range [{low:g}, {high:g}]")
+    axes.bar(
+        centres,
+        others,
+        width,
+        color=COLOURS[1],
+        alpha=0.55,
+        label=_label("smallest of other classes"),
+    )
+    axes.axvspan(
+        low, high, color=COLOURS[2], alpha=0.12, label=_label(f"code range [{low:g}, {high:g}]")
+    )
     axes.set_xlim(0, 1)
     axes.set_xlabel("measure")
     axes.set_ylabel("test queries")
-    axes.legend(fontsize=9)
+    _legend(axes, fontsize=9)
 
 
 def draw_folding(
@@ -154,11 +226,13 @@ def draw_folding(
     """
     ends = np.stack([points, images, np.full_like(points, np.nan)], axis=1).reshape(-1, 2)
     axes.plot(*ends.T, color="#8a8f98", linewidth=0.4)
-    axes.scatter(*points.T, s=3, color="#8a8f98", label="points")
-    axes.scatter(*images.T, s=14, color=colour, marker="x", linewidths=0.9, label="their images")
-    axes.scatter(*records.T, s=9, color=colour, alpha=0.55, label="records")
+    axes.scatter(*points.T, s=3, color="#8a8f98", label=_label("points"))
+    axes.scatter(
+        *images.T, s=14, color=colour, marker="x", linewidths=0.9, label=_label("their images")
+    )
+    axes.scatter(*records.T, s=9, color=colour, alpha=0.55, label=_label("records"))
     axes.set_aspect("equal")
-    axes.legend(fontsize=8, loc="upper right")
+    _legend(axes, fontsize=8, loc="upper right")
 
 
 def _colour(c: int, count: int) -> Any:

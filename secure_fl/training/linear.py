@@ -12,6 +12,7 @@ import secure_fl.trainers.linear  # noqa: F401  # as above
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
+from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
@@ -51,6 +52,8 @@ def train_linear_model(
     Raises:
         InputError: settings that do not fit the clients.
         QuorumError: fewer clients survived a round than the threshold.
+        DivergedError: the weights, or every client's update, are not finite, or the weights are
+            outside the bound of `ridge_excess`.
     """
     check_promise(settings, privacy, secure=secure)
     names, width = clients[0].classes, clients[0].n_features
@@ -84,6 +87,9 @@ def train_linear_model(
             fed,
             lambda start: settings.states(run, start),
             measure,
+            settings=settings,
+            # Noise may carry weights anywhere, and says so by the accuracy.
+            excess=None if privacy is not None else ridge_excess(objective),
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,
@@ -170,6 +176,31 @@ def random_features(
     rng = np.random.default_rng([seed, 1])
     variance = settings.kernel_deviation**2
     return RandomFourierFeatures.draw(width, settings.random_features, variance, rng)
+
+
+LARGEST_RATIO = 10.0
+"""Divergence is stated from this objective on, in units of that of zero weights."""
+
+
+def ridge_excess(objective: Objective) -> Excess:
+    """The bound on a linear model's weights that the server can state without any record.
+
+    The objective is at least its ridge term. Where that alone is LARGEST_RATIO times the objective
+    of zero weights, training has made the model that much worse than none, whatever the records.
+    """
+    none = np.zeros(objective.shape(1))
+    at_zero = objective.value(none, np.zeros((1, 1)), np.zeros(1, np.int64))
+
+    def excess(weights: Any) -> str | None:
+        term = 0.5 * objective.ridge * float(np.vdot(weights, weights))
+        if term <= LARGEST_RATIO * at_zero:
+            return None
+        return (
+            f"the objective is above {term:.3g} by its ridge term alone, that of zero weights is"
+            f" {at_zero:.3g}"
+        )
+
+    return excess
 
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What running a recipe takes, whatever it trains: its federation, its rounds, its traffic."""
+"""What running a method takes, whatever it trains: its federation, its rounds, its traffic."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,10 +8,14 @@ from secure_fl.federation import (
     AllClients,
     Client,
     ClientPrivacy,
+    DivergedError,
     Federation,
     FixedNumber,
+    QuorumError,
     SecureAggregation,
 )
+from secure_fl.federation.divergence import Excess, require_sound
+from secure_fl.trainers.settings import Settings
 
 States = Iterator[Any]
 
@@ -24,7 +28,7 @@ def federation_of(
     privacy: ClientPrivacy | None,
     seed: int,
 ) -> Federation:
-    """The clients as a recipe wants them asked.
+    """The clients as a method wants them asked.
 
     Args:
         clients: all of them.
@@ -47,9 +51,11 @@ def last_state(
     states: Callable[[Any], States],
     measure: Callable[[Any], Mapping[str, float]],
     *,
+    settings: Settings,
     checkpoint: Path | None,
     metrics: Path | None,
     progress: Callable[[str], None] | None,
+    excess: Excess | None = None,
 ) -> Any:
     """Runs a trainer to its end, from the checkpoint where there is one, and measures the end.
 
@@ -57,19 +63,52 @@ def last_state(
         fed: the clients.
         states: the trainer's, of at least one round, given the state to go on from or None.
         measure: figures of a state.
+        settings: the method.
         checkpoint: replaced after every round.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
+        excess: of a model, the bound by which divergence is noticed; None for finite numbers alone.
+
+    Raises:
+        DivergedError: a model, or every client's update, is not finite or outside the bound.
+        FederationError: a checkpoint of another method or setting.
     """
-    state = None if checkpoint is None else fed.resume(checkpoint)
+    state = None if checkpoint is None else fed.resume(checkpoint, method=settings.method)
+    watched = _watched(fed, states(state), settings, excess)
     driven = fed.rounds(
-        states(state), checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
+        watched, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
     )
     for each in driven:
         state = each
     # A run that was already at its end has measured nothing.
     measure(state)
     return state
+
+
+def _watched(fed: Federation, states: States, settings: Settings, excess: Excess | None) -> States:
+    """The states, up to the first one that diverged."""
+    method = settings.method
+    rates = any(declared.name == "learning_rate" for declared in settings.declared())
+    remedy = (
+        "steps that are too long for these features are the likely cause: lower the learning rate"
+        " or scale the features down"
+        if rates
+        else "a curvature that is too small is the likely cause: raise the damping or the ridge,"
+        " and keep the safeguard"
+    )
+    try:
+        for state in states:
+            who = f"{method}, round {fed.round}"
+            require_sound(state, who=who, remedy=remedy, excess=excess)
+            yield state
+    except QuorumError as error:
+        if not fed.refused:
+            raise
+        raise DivergedError(
+            f"{method}, round {fed.round}: training diverged, the updates of"
+            f" {len(set(fed.refused))} of {len(fed.participants)} clients are not finite"
+            f" ({error}); {remedy}"
+        ) from error
 
 
 def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:

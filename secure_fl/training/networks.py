@@ -10,6 +10,7 @@ import numpy as np
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
+from secure_fl.federation.divergence import Excess
 from secure_fl.heads.released import open_ledger
 from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings
 from secure_fl.trainers.networks.fedavg import NetworkState
@@ -97,6 +98,8 @@ def train_network(
             fed,
             lambda resumed: states(resumed or start),
             measure,
+            settings=settings,
+            excess=parameter_excess(start.parameters),
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,
@@ -173,6 +176,21 @@ def _of_clients(
             right = everyone.sum(personal_accuracy, model, state.parameters, *probe)
             found["personal_accuracy"] = float(right["personal_mix"]) / len(members)
     return found
+
+
+LARGEST_GROWTH = 1e3
+"""Divergence is stated where a parameter is so many times the largest initial one, or 1."""
+
+
+def parameter_excess(initial: Array) -> Excess:
+    """The bound on a network's parameters: far above what any step of a trained one needs."""
+    limit = LARGEST_GROWTH * max(1.0, float(np.abs(initial).max()))
+
+    def excess(parameters: Array) -> str | None:
+        largest = float(np.abs(parameters).max())
+        return f"a parameter is {largest:.3g}, above {limit:.3g}" if largest > limit else None
+
+    return excess
 
 
 def _scaled(data: Dataset, scale: float) -> Any:

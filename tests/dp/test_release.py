@@ -238,7 +238,7 @@ def test_bad_input_never_reaches_the_books(tmp_path: Path):
         ({"delta": 1}, "delta: found 1"),
         ({"adjacency": None}, r"needs Element\(distance\) or Record\(norm\)"),
         ({"adjacency": Membership()}, r"needs Element\(distance\) or Record\(norm\)"),
-        ({"adjacency": Record(1.0)}, "records need 'gaussian'"),
+        ({"adjacency": Record(1.0), "mechanism": "optimal"}, "records need 'gaussian'"),
         ({"bounds": None}, "bounds: missing"),
         ({"bounds": (1, 0)}, "lower must be below the upper"),
         ({"grid": 9.0}, "smaller than the range"),

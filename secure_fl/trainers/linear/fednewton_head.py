@@ -21,7 +21,7 @@ from secure_fl.trainers.linear._newton import (
 )
 from secure_fl.trainers.linear.lbfgs import LBFGS
 from secure_fl.trainers.linear.safeguard import Move, Point, evaluate, guarded_move
-from secure_fl.trainers.linear.solvers import Solver
+from secure_fl.trainers.linear.solvers import ConjugateGradient, Solver
 
 
 def fednewton_head(
@@ -30,7 +30,7 @@ def fednewton_head(
     *,
     start: NewtonState,
     rounds: int,
-    solver: Solver | LBFGS,
+    solver: Solver | LBFGS | None = None,
     step_size: float = 1.0,
     safeguard: bool = True,
     memory: int = 0,
@@ -43,7 +43,7 @@ def fednewton_head(
         start: `NewtonState(objective.zeros(d))`, or a state to resume from; not yielded.
         rounds: rounds in all, those of `start` included, >= 0.
         solver: how clients apply their inverse Hessian, with the damping lambda of section 3.1;
-            or `LBFGS()`, on the server.
+            or `LBFGS()`, on the server. None takes `ConjugateGradient()`, which forms no Hessian.
         step_size: eta of eq. (8), > 0; with the safeguard, the longest step. (The paper uses
             0.1, which without a line search is safe and with it wasteful.)
         safeguard: shorten the step until the global objective decreases; each trial is one sum,
@@ -61,6 +61,7 @@ def fednewton_head(
         raise ValueError(f"step size is {step_size}; give a finite number above 0")
     if memory < 0 or (memory and not safeguard):
         raise ValueError(f"memory is {memory}; give at least 0, and 0 without the safeguard")
+    solver = solver or ConjugateGradient()
     state = start
     while state.round < rounds:
         if isinstance(solver, LBFGS):

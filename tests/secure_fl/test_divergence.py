@@ -1,0 +1,106 @@
+"""A run whose model diverged ends in one line; what was sound stays in the checkpoint."""
+
+import numpy as np
+import pytest
+
+import dp
+from cli.main import main
+from secure_fl.errors import InputError
+from secure_fl.federation import Client, DivergedError, Federation, FederationError
+from secure_fl.objectives import SoftmaxLoss
+from secure_fl.trainers.linear import AveragingState, NewtonState, fednewton_head
+
+
+def write_clients(folder):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        y = rng.integers(0, 3, 60)
+        np.savez(folder / f"{name}.npz", X=rng.normal(y[:, None], 1, (60, 4)), y=y)
+    return folder
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(each) for each in arguments])
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    "method",
+    [["fedavg"], ["fedprox"], ["fedavgm"], ["fedavg", "--model", "mlp"]],
+    ids=" ".join,
+)
+def test_a_rate_of_a_million_ends_with_one_line_and_code_one(tmp_path, capsys, method):
+    folder = write_clients(tmp_path / "clients")
+    options = ("--learning-rate", "1e6", "--rounds", "5", "--quiet")
+    code = run("train", folder, "--out", tmp_path / "run", "--method", *method, *options)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert code == 1
+    assert len(said) == 1
+    assert method[0] in said[0]
+    assert "round" in said[0]
+    assert "lower the learning rate" in said[0]
+
+
+def test_a_bad_run_that_did_not_diverge_is_kept(tmp_path):
+    folder = write_clients(tmp_path / "clients")
+    options = ("--learning-rate", "1e-9", "--rounds", "2", "--quiet")
+    assert run("train", folder, "--out", tmp_path / "r", "--method", "fedavg", *options) == 0
+
+
+def members():
+    rng = np.random.default_rng(0)
+    return [Client(n, rng.normal(size=(9, 2)), rng.integers(0, 2, 9)) for n in ("a", "b")]
+
+
+def test_the_checkpoint_keeps_the_last_sound_state(tmp_path):
+    file = tmp_path / "checkpoint"
+    states = [AveragingState(np.full((2, 2), value)) for value in (1.0, 2.0, np.inf, 3.0)]
+    with Federation(members(), seed=0) as fed, pytest.raises(DivergedError, match="round 2"):
+        list(fed.rounds(iter(states), checkpoint=file))
+    with Federation(members(), seed=0) as fed:
+        np.testing.assert_array_equal(fed.resume(file).weights, 2.0)
+
+
+def test_a_checkpoint_of_another_method_is_refused_with_both_names(tmp_path):
+    file = tmp_path / "checkpoint"
+    with Federation(members(), seed=0) as fed:
+        fed.resume(file, method="fedavg")
+        list(fed.rounds(iter([AveragingState(np.zeros((2, 2)))]), checkpoint=file))
+    with (
+        Federation(members(), seed=0) as fed,
+        pytest.raises(FederationError, match="of fedavg, this run trains by fednewton"),
+    ):
+        fed.resume(file, method="fednewton")
+
+
+@pytest.mark.parametrize("targets", [np.array(["x", "y"] * 3), np.array([None] * 6)])
+def test_targets_that_are_no_numbers_are_refused_by_the_client(targets):
+    with pytest.raises(FederationError, match=r'client "a": targets of type .* class codes'):
+        Client("a", np.zeros((6, 2)), targets)
+
+
+def test_labels_that_are_no_codes_are_refused_with_what_is_expected():
+    loss = SoftmaxLoss(1e-3, 2)
+    with pytest.raises(InputError, match="labels of type float64, expected class codes"):
+        loss.value(loss.zeros(2), np.zeros((3, 2)), np.array([0.5, 1.0, 0.0]))
+
+
+def test_fednewton_head_needs_no_solver():
+    loss = SoftmaxLoss(1e-2, 2)
+    with Federation(members(), seed=0) as fed:
+        *_, state = fednewton_head(fed, loss, start=NewtonState(loss.zeros(2)), rounds=2)
+    assert np.isfinite(state.weights).all()
+
+
+def test_a_release_of_records_takes_a_mechanism_that_fits_them():
+    found = dp.release(
+        np.zeros((5, 2)),
+        epsilon=1.0,
+        delta=1e-5,
+        adjacency=dp.Record(1.0),
+        bounds=(-1.0, 1.0),
+        grid=2.0**-8,
+    )
+    assert "gaussian" in found.statement.mechanism.lower()
