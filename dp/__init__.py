@@ -4,8 +4,8 @@ from dp.accounting import Composition, Gaussian, Promise, compose
 from dp.adjacency import Adjacency, Element, Membership, Record
 from dp.audit import Audit, audit
 from dp.calibration import noise_multiplier
-from dp.errors import BudgetError, InputError, LedgerError
-from dp.ledger import Budget, Event, Ledger
+from dp.errors import BudgetError, InputError, LedgerError, StorageError
+from dp.ledger import Budget, Event, JointLedger, Ledger, book
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,
@@ -31,6 +31,7 @@ __all__ = [
     "GaussianNoise",
     "GeometricNoise",
     "InputError",
+    "JointLedger",
     "Ledger",
     "LedgerError",
     "Membership",
@@ -40,7 +41,9 @@ __all__ = [
     "Release",
     "StaircaseNoise",
     "Statement",
+    "StorageError",
     "audit",
+    "book",
     "compose",
     "noise_multiplier",
     "release",
