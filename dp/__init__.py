@@ -5,7 +5,7 @@ from dp.adjacency import Adjacency, Element, Membership, Record
 from dp.audit import Audit, audit
 from dp.calibration import noise_multiplier
 from dp.errors import BudgetError, InputError, LedgerError, StorageError
-from dp.ledger import Budget, Event, JointLedger, Ledger, book
+from dp.ledger import Budget, Event, JointLedger, Ledger, book, booked_here, check_budget
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,
@@ -13,7 +13,7 @@ from dp.mechanisms import (
     OptimalNoise,
     StaircaseNoise,
 )
-from dp.release import BatchRelease, Release, release, release_batches
+from dp.release import BatchRelease, Prepared, Release, prepare_batches, release, release_batches
 from dp.smoothing import smooth
 from dp.statement import Statement
 
@@ -36,6 +36,7 @@ __all__ = [
     "LedgerError",
     "Membership",
     "OptimalNoise",
+    "Prepared",
     "Promise",
     "Record",
     "Release",
@@ -44,8 +45,11 @@ __all__ = [
     "StorageError",
     "audit",
     "book",
+    "booked_here",
+    "check_budget",
     "compose",
     "noise_multiplier",
+    "prepare_batches",
     "release",
     "release_batches",
     "smooth",

@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -157,6 +158,11 @@ class Ledger:
         return ledger
 
     @property
+    def each(self) -> tuple["Ledger", ...]:
+        """The files that an event is booked in: this one."""
+        return (self,)
+
+    @property
     def data_set(self) -> str:
         """Name of the data set."""
         return str(self._read()[0]["data_set"])
@@ -185,9 +191,10 @@ class Ledger:
         found = [line for line in self._read()[1:] if line.get("together") == together]
         return str(found[-1]["digest"]) if found else None
 
-    def names(self, records: str) -> bool:
-        """Whether a line says that it is of the records with that digest."""
-        return any(line.get("records") == records for line in self._read())
+    @property
+    def known_records(self) -> frozenset[str]:
+        """Digests of records that its lines say they are of."""
+        return frozenset(str(line["records"]) for line in self._read() if "records" in line)
 
     def get_epsilon(self, delta: float, adjacency: Adjacency | None = None) -> Composition:
         """What all events of one unit cost together.
@@ -283,8 +290,8 @@ class Ledger:
 def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[str]:
     """Adds one event to each of several ledgers, to all of them or to none.
 
-    All are locked and checked before the first is written, and what is written is on the disk before
-    any of them changes. No noise may be drawn before this returns.
+    All are locked and checked before the first is written, and what is written is on the disk
+    before any of them changes. No noise may be drawn before this returns.
 
     Args:
         entries: ledgers, one may stand there twice, and what each of them gets.
@@ -326,7 +333,34 @@ def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[st
             digests.append(str(line["digest"]))
         if contents:
             replace(contents)
+    for path in lines:
+        _booked_here[path] += sum(real(ledger.path) == path for ledger, _ in entries)
     return digests
+
+
+_booked_here: Counter[Path] = Counter()
+
+
+def booked_here() -> dict[Path, int]:
+    """Events that this process booked, by ledger: what is spent, whatever becomes of the work."""
+    return dict(_booked_here)
+
+
+def spent_here() -> str:
+    """What this process booked, in one line with what those books cost in all; "" for nothing."""
+    found = booked_here()
+    parts = []
+    for path in sorted(found)[:LISTED]:
+        ledger = Ledger(path)
+        totals = [ledger.running_total(USUAL_DELTA, unit) for unit in ledger.units]
+        parts.append(f"{found[path]} new event(s) in {path} (in all {'; '.join(totals)})")
+    if len(found) > LISTED:
+        parts.append(f"and in {len(found) - LISTED} more ledgers")
+    return ", ".join(parts)
+
+
+LISTED = 2
+"""Ledgers that `spent_here` says everything of."""
 
 
 @frozen
@@ -346,6 +380,11 @@ class JointLedger(Ledger):
     def of(cls, books: Sequence[Ledger]) -> "JointLedger":
         """Joins at least one ledger."""
         return cls(books[0].path, books=tuple(books))
+
+    @property
+    def each(self) -> tuple[Ledger, ...]:
+        """The files that an event is booked in: all books."""
+        return self.books
 
     @property
     def budget(self) -> Budget | None:
