@@ -153,13 +153,13 @@ def main(arguments: list[str] | None = None) -> Any:
         _say(f"interrupted; nothing was left half-written{f', but {spent}' if spent else ''}")
         sys.exit(1)
     except Exception as problem:
-        error = _place_error(problem) if isinstance(problem, OSError) else problem
-        spent, failure = _spent(), exit_code_of(error)
-        if failure is None and not (spent and isinstance(error, _FAILED)):
+        known = _place_error(problem) if isinstance(problem, OSError) else problem
+        spent, failure = _spent(), exit_code_of(known)
+        if failure is None and not (spent and isinstance(known, _FAILED)):
             if spent:
                 _say(spent)
             raise
-        what = str(error) if failure is not None else f"{type(error).__name__}: {error}"
+        what = str(known) if failure is not None else f"{type(known).__name__}: {known}"
         _say(f"error: {what}{f'; {spent}' if spent else ''}")
         # What was spent was work begun, whatever ended it.
         sys.exit(1 if spent else failure)

@@ -242,19 +242,19 @@ def _independent(weights: Array, rng: np.random.Generator) -> Array:
     so it is mended after the fact: it holds nothing private that a draw could add to.
     """
     weights = np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
-    strength = 0.0
-    moved: Array = weights
+    strength, moved = 0.0, weights
     # Only directions count in the end, so the size may be made 1 for the draw to compare with.
     unit = weights / (float(np.abs(weights).max()) or 1.0)
-    while not _corners(moved):
+    while not _are_corners(moved):
         strength = 10 * strength or 1e-9
-        moved = unit + strength * rng.standard_normal(weights.shape)
+        drawn: Array = strength * rng.standard_normal(weights.shape)
+        moved = unit + drawn
     return moved
 
 
-def _corners(weights: Array) -> bool:
+def _are_corners(weights: Array) -> bool:
     inner = _inner(weights)
-    return bool(np.linalg.matrix_rank(inner) == len(inner))
+    return int(np.linalg.matrix_rank(inner)) == len(inner)
 
 
 def _inner(weights: Array) -> Array:
