@@ -64,7 +64,9 @@ _LEDGERS = (".ledger", ".ledgers")
 
 
 def client_files(source: str | Path) -> dict[str, Path]:
-    """The client files of a folder by client name, sorted; names starting with a dot and ledgers are skipped.
+    """The client files of a folder by client name, sorted.
+
+    Names that start with a dot, and ledgers, are skipped.
 
     Args:
         source: a folder that holds one file a client and nothing else, or one client's file.
