@@ -242,7 +242,8 @@ def _independent(weights: Array, rng: np.random.Generator) -> Array:
     so it is mended after the fact: it holds nothing private that a draw could add to.
     """
     weights = np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
-    strength, moved = 0.0, weights
+    strength: float = 0.0
+    moved: Array = weights
     # Only directions count in the end, so the size may be made 1 for the draw to compare with.
     unit = weights / (float(np.abs(weights).max()) or 1.0)
     while not _are_corners(moved):
@@ -258,7 +259,7 @@ def _are_corners(weights: Array) -> bool:
 
 
 def _inner(weights: Array) -> Array:
-    steps = weights[:, 1:] - weights[:, :1]
+    steps: Array = weights[:, 1:] - weights[:, :1]
     inner: Array = steps.T @ steps
     return inner
 
