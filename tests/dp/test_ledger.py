@@ -301,11 +301,13 @@ def test_the_least_delta_is_the_least_of_three_digits(tmp_path: Path, count: int
     ledger = Ledger.create(tmp_path / "l", "trial")
     ledger.spend(Event("a release", UNIT, Promise(1.0, delta), count=count))
     least = ledger.least_delta(UNIT)
-    assert ledger.get_epsilon(least, UNIT).epsilon == pytest.approx(count)
+    # At most the basic rule's: what rounding up leaves of delta may give a better one.
+    found = ledger.get_epsilon(least, UNIT).epsilon
+    assert 0.9 * count < found <= count * (1 + 1e-9)
     below = least * (1 - 1 / 100) - 1e-300
     assert ledger.get_epsilon(below, UNIT).epsilon == float("inf")
     assert float(f"{least:.3g}") == least
-    assert f"epsilon {count:g} at delta {least:.3g}" in ledger.running_total(delta / 9, UNIT)
+    assert f"epsilon {found:.4g} at delta {least:.3g}" in ledger.running_total(delta / 9, UNIT)
 
 
 @pytest.mark.parametrize(
