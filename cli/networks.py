@@ -153,7 +153,7 @@ def train_network(
     recipe: Any,
     record: RecordPromise | None,
     noise: "ClientPrivacy | None",
-    ledgers: Path,
+    ledgers: Any,
     clip: float | None,
     options: dict[str, Any],
 ) -> "Trained":

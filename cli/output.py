@@ -1,7 +1,9 @@
 """How a command speaks: results on standard output, progress on standard error."""
 
+import contextlib
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +12,36 @@ from types import MappingProxyType
 from typing import Any
 
 import click
+
+
+class OutputError(RuntimeError):
+    """Standard output took no more; the work itself was done."""
+
+
+def show(text: str, *, newline: bool = True) -> None:
+    """Writes to standard output.
+
+    Raises:
+        OutputError: it is closed, or what it leads to is full or gone.
+    """
+    try:
+        if sys.stdout is None:
+            raise OSError("closed")
+        click.echo(text, nl=newline)
+    except OSError as error:
+        _forget_output()
+        raise OutputError(
+            f"standard output: the result could not be printed ({error.strerror or error}); what"
+            " the command wrote to files is there"
+        ) from None
+
+
+def _forget_output() -> None:
+    # What is left in the buffer would fail once more when the process ends, without a line.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @dataclass(frozen=True)
@@ -60,9 +92,9 @@ class Output:
     def result(self, data: dict[str, Any], text: str) -> None:
         """The command's result: `data` for machines, `text` for people."""
         if self.as_json:
-            click.echo(json.dumps(data, indent=2, allow_nan=False))
+            show(json.dumps(data, indent=2, allow_nan=False))
         elif text:
-            click.echo(text)
+            show(text)
 
     def table(
         self,
@@ -84,8 +116,11 @@ class Output:
             table.add_column(column, justify="right" if numeric else "left")
         for row in rows:
             table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
-        width = None if sys.stdout.isatty() else 120
-        Console(width=width, markup=False, highlight=False).print(table)
+        width = None if sys.stdout is not None and sys.stdout.isatty() else 120
+        console = Console(width=width, markup=False, highlight=False)
+        with console.capture() as drawn:
+            console.print(table)
+        show(drawn.get(), newline=False)
 
 
 def _phase_lines() -> Callable[[str, int, int], None]:

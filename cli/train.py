@@ -40,7 +40,11 @@ from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
-@click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
+@click.option(
+    "--ledgers",
+    type=click.Path(path_type=Path),
+    help="Folder of the clients' books; default: CLIENTS.ledgers beside their folder.",
+)
 @click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
 @click.option(
     "--runtime",
@@ -170,10 +174,9 @@ def train(
     if record is not None:
         _train_released(output, source, out, reading, known, facts, record, seed, settings)
         return
-    books = ledgers or source.with_name(source.name + ".ledgers")
     from cli.heads import train_heads
 
-    train_heads(output, source, out, reading, federation, known, facts, plan, books, seed)
+    train_heads(output, source, out, reading, federation, known, facts, plan, ledgers, seed)
 
 
 def _train_released(
@@ -204,7 +207,7 @@ def _train_released(
         classes,
         facts,
         (record.epsilon, record.delta, record.norm),
-        settings["ledger"] or source.with_name(source.name + ".ledger"),
+        settings["ledger"],
         seed,
         fit_range=given is not ParameterSource.COMMANDLINE,
     )

@@ -143,7 +143,7 @@ _OPTIONS = (
     click.option(
         "--ledger",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="--client-epsilon: the federation's books; default: SOURCE.ledger.",
+        help="Noise of sums: books of the whole federation; default: each client's own.",
     ),
 )
 
@@ -198,11 +198,12 @@ def train_rounds(
     import shutil
 
     from fhe.envelope import PRIVATE
-    from secure_fl.files import new_folder, refuse_existing
+    from secure_fl.files import new_folder, refuse_existing, reserve
+    from secure_fl.books import Shelf
     from secure_fl.data import ClassList, read_clients
     from secure_fl.errors import InputError
     from secure_fl.training.model_files import FILE, PERSONAL
-    from secure_fl.privacy.promises import client_privacy
+    from secure_fl.training.loop import prove_checkpoint
 
     refuse_existing(out)
     if record is not None and client_epsilon is not None:
@@ -217,20 +218,26 @@ def train_rounds(
         recipe = network_recipe(method, network, hidden, settings)
         recipe.refuse_privacy(record=record is not None, client=client_epsilon is not None)
     known = ClassList(tuple(classes.split(","))) if classes else None
-    with output.progress() as progress:
-        clients = read_clients(
-            source,
-            reading,
-            classes=known,
-            progress=lambda i, n: progress("reading", i, n),
-        )
-    probe = None if test is None else _test_records(test, reading, clients[0])
-    books = ledger or source.with_name(source.name + ".ledger")
-    noise = None
-    if client_epsilon is not None:
-        promise = client_epsilon, client_delta, clip
-        noise = client_privacy(recipe, len(clients[0].classes), *promise, books, client_noise)
     with new_folder(out) as aside:
+        with output.progress() as progress:
+            clients = read_clients(
+                source,
+                reading,
+                classes=known,
+                progress=lambda i, n: progress("reading", i, n),
+            )
+        probe = None if test is None else _test_records(test, reading, clients[0])
+        # Before anything is booked: what was spent must not be lost for want of room.
+        room = _room(recipe, clients)
+        prove_checkpoint(checkpoint, sum(room))
+        free = reserve(aside, room)
+        private = record is not None or client_epsilon is not None
+        folder = None if record is None else record.ledgers
+        shelf = Shelf.beside(source, clients, folder) if private else None
+        noise = None
+        if client_epsilon is not None:
+            promise = client_epsilon, client_delta, clip
+            noise = _client_noise(recipe, clients, promise, client_noise, ledger or shelf)
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
         options: dict[str, Any] = {
@@ -241,10 +248,12 @@ def train_rounds(
             "progress": output.note,
         }
         if network == "linear":
-            trained = _train_linear(clients, recipe, record, noise, books, options)
+            trained = _train_linear(clients, recipe, record, noise, ledger or shelf, options)
         else:
-            own = (record and record.ledgers) or source.with_name(source.name + ".ledgers")
-            trained = train_network(clients, recipe, record, noise, own, clip, options)
+            trained = train_network(clients, recipe, record, noise, shelf, clip, options)
+        for note in shelf.notes() if shelf is not None and ledger is None else ():
+            output.note(note)
+        free()
         if checkpoint is not None:
             shutil.copyfile(lines, metrics)
         size = trained.model.save(aside / FILE)
@@ -252,6 +261,33 @@ def train_rounds(
             (aside / PERSONAL / name).mkdir(parents=True)
             its_own.save(aside / PERSONAL / name / FILE, mode=PRIVATE)
     _show(output, out, recipe, trained, size)
+
+
+def _room(recipe: Any, clients: Sequence["Dataset"]) -> list[int]:
+    from secure_fl.training.recipe import Recipe
+
+    if isinstance(recipe, Recipe):
+        from secure_fl.training.linear import linear_room
+
+        return linear_room(recipe, clients)
+    from secure_fl.training.networks import network_room
+
+    return network_room(recipe, clients)
+
+
+def _client_noise(
+    recipe: Any,
+    clients: Sequence["Dataset"],
+    promise: tuple[float, float, float | None],
+    kind: Any,
+    books: Any,
+) -> "ClientPrivacy":
+    from secure_fl.books import prove_room
+    from secure_fl.privacy.promises import client_privacy
+
+    noise = client_privacy(recipe, len(clients[0].classes), *promise, books, kind)
+    prove_room(noise.ledger.each, noise.sums)
+    return noise
 
 
 def _linear_recipe(method: Any, settings: dict[str, Any]) -> "Recipe":
@@ -271,7 +307,7 @@ def _train_linear(
     recipe: Any,
     record: RecordPromise | None,
     noise: "ClientPrivacy | None",
-    books: Path,
+    books: Any,
     options: dict[str, Any],
 ) -> "Trained":
     from secure_fl.training.linear import train_linear_model

@@ -60,8 +60,13 @@ def read_client(path: str | Path, options: ReadOptions | None = None) -> Records
     raise FormatError(f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz)")
 
 
+_LEDGERS = (".ledger", ".ledgers")
+
+
 def client_files(source: str | Path) -> dict[str, Path]:
-    """The client files of a folder by client name, sorted; names starting with a dot are skipped.
+    """The client files of a folder by client name, sorted.
+
+    Names that start with a dot, and ledgers, are skipped.
 
     Args:
         source: a folder that holds one file a client and nothing else, or one client's file.
@@ -77,7 +82,8 @@ def client_files(source: str | Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     taken: dict[str, Path] = {}
     for path in sorted(source.iterdir()) if source.is_dir() else [source]:
-        if path.name.startswith("."):
+        # Earlier versions kept ledgers of single files beside them; data are no ledgers.
+        if path.name.startswith(".") or (source.is_dir() and path.suffix in _LEDGERS):
             continue
         if not path.is_file() or _kind(path) not in SUFFIXES:
             raise FormatError(

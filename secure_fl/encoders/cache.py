@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.files import make_folder
 
 _FORMAT = "1"
 
@@ -77,7 +78,7 @@ class EmbeddingCache:
             "digest": _digest(packed, features),
         }
         content: bytes = save({"keys": packed, "features": features}, metadata=header)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         name = hashlib.sha256(packed.tobytes()).hexdigest()[:32]
         write_atomic(self._folder / f"{name}.safetensors", content, mode=PRIVATE)
 

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Protocol
 
 from dp import Budget, Ledger, Record
+from secure_fl.files import placed
+from secure_fl.books import Shelf, open_books
 from secure_fl.errors import InputError
 from secure_fl.training.linear import RecordPrivacy
 from secure_fl.federation import ClientPrivacy, calibrate
@@ -29,7 +31,7 @@ def client_privacy(
     epsilon: float,
     delta: float,
     clip: float | None,
-    books: Path,
+    books: Path | Shelf,
     noise: NoiseName = "gaussian",
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the recipe together need.
@@ -40,7 +42,8 @@ def client_privacy(
         epsilon: above 0, per client's contribution.
         delta: in (0, 1).
         clip: public L2 norm of a client's update.
-        books: the federation's ledger; made, with this budget, where there is none.
+        books: the federation's ledger, made with this budget where there is none; or those of its
+            clients, of which every one gets the events.
         noise: its kind; see `ClientPrivacy`.
 
     Raises:
@@ -62,7 +65,7 @@ def client_privacy(
 
 
 def record_privacy(
-    recipe: Recipe, epsilon: float, delta: float, norm: float, books: Path
+    recipe: Recipe, epsilon: float, delta: float, norm: float, books: Path | Shelf
 ) -> RecordPrivacy:
     """What private-ridge promises every record.
 
@@ -71,7 +74,8 @@ def record_privacy(
         epsilon: above 0, per record replaced.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to.
-        books: the federation's ledger; made, with this budget, where there is none.
+        books: the federation's ledger, made with this budget where there is none; or those of its
+            clients, of which every one gets the events.
 
     Raises:
         InputError: sums are not masked.
@@ -84,11 +88,15 @@ def record_privacy(
     return record_promise(epsilon, delta, norm, books)
 
 
-def record_promise(epsilon: float, delta: float, norm: float, books: Path) -> RecordPrivacy:
+def record_promise(epsilon: float, delta: float, norm: float, books: Path | Shelf) -> RecordPrivacy:
     """The same, of whichever method keeps it; arguments and errors as `record_privacy`."""
     ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
     return RecordPrivacy(epsilon, delta, norm, ledger)
 
 
-def _opened(books: Path, budget: Budget) -> Ledger:
-    return Ledger.open(books) if books.exists() else Ledger.create(books, books.stem, budget)
+def _opened(books: Path | Shelf, budget: Budget) -> Ledger:
+    if isinstance(books, Shelf):
+        return books.joint(tuple(books.records))
+    with placed(books):
+        exists = books.exists()
+    return Ledger.open(books) if exists else open_books(books, books.stem, budget)

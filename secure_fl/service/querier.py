@@ -22,6 +22,7 @@ WAIT = 20.0
 """Seconds that one call waits for news."""
 
 Told = Callable[[Mapping[str, Any]], None]
+Spend = Callable[[bytes], Audit]
 
 
 @frozen(kw_only=True)
@@ -128,14 +129,15 @@ class Querier:
         self.channel.expect("PUT", f"/batches/{batch}", body, what=f"batch {batch}")
 
     def fetch(
-        self, batch: str, secret: fhe.SecretKeys, audit: Audit | None, *, told: Told
+        self, batch: str, secret: fhe.SecretKeys, audit: Audit | Spend | None, *, told: Told
     ) -> Answered:
         """Waits for a batch that was opened, reads its answers and closes it.
 
         Args:
             batch: its name.
             secret: keys that read.
-            audit: known answers that were mixed in; None without.
+            audit: known answers that were mixed in, or what gives them for the bytes of an answer
+                (`fhe.audit.spend_audit`, say), before anything is read of it; None without.
             told: hears the batch's status whenever it changes.
 
         Raises:
@@ -165,8 +167,12 @@ class Querier:
             raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
         return Received(answer, tuple(status["present"]))
 
-    def read(self, received: Received, secret: fhe.SecretKeys, audit: Audit | None) -> Answered:
+    def read(
+        self, received: Received, secret: fhe.SecretKeys, audit: Audit | Spend | None
+    ) -> Answered:
         """Decrypts what was received and takes out the known answers; as `fetch`."""
+        if audit is not None and not isinstance(audit, Audit):
+            audit = audit(received.answer.to_bytes())
         classes = fhe.read_answer(received.answer, secret)
         if audit is not None:
             positions = [self.manifest.client_index(name) for name in received.present]

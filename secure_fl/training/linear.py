@@ -39,7 +39,7 @@ from secure_fl.trainers.linear import (
     oneshot,
     private_ridge,
 )
-from secure_fl.training.loop import States, federation_of, last_state, traffic_of
+from secure_fl.training.loop import States, federation_of, files_room, last_state, traffic_of
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork
@@ -64,8 +64,10 @@ class RecordPrivacy:
     def text(self) -> str:
         """What the books say, in one line with the unit."""
         unit = Record(self.norm)
-        total = self.ledger.get_epsilon(self.delta, unit)
-        return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
+        total = self.ledger.finite_epsilon(self.delta, unit)
+        return (
+            f"epsilon {total.epsilon:.4g} at delta {total.delta:g} per {unit.unit} ({total.rule})"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +162,18 @@ def train_linear_model(
     weights = model_weights(state.weights, recipe)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
     return Trained(model, state.round, dict(figures), traffic, spent)
+
+
+def linear_room(recipe: Recipe, clients: Sequence[Dataset]) -> list[int]:
+    """Bytes that the files of a run have at most; see `files_room`."""
+    numbers = model_numbers(recipe, clients[0].n_features, len(clients[0].classes))
+    return files_room(numbers, rounds=recipe.rounds, clients=len(clients))
+
+
+def model_numbers(recipe: Recipe, width: int, classes: int) -> int:
+    """Numbers that a model of d features and C classes has, at most."""
+    features = recipe.random_features
+    return features * (width + 1 + classes) if features else (width + 1) * classes
 
 
 def model_inputs(X: Any, recipe: Recipe, scale: float, random: RandomFourierFeatures | None) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from secure_fl.books import Shelf, prove_room
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.training.linear import Trained
@@ -33,9 +34,8 @@ from secure_fl.trainers.networks.fedrco import (
     personal_accuracy,
     personal_model,
 )
-from secure_fl.heads.released import open_ledger
 from secure_fl.trainers.linear.server import Adam, Momentum, ServerOptimizer
-from secure_fl.training.loop import federation_of, last_state, traffic_of
+from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
 
 
 def train_network(
@@ -46,7 +46,7 @@ def train_network(
     test: Dataset | None = None,
     client_level: ClientPrivacy | None = None,
     record_level: DPSGD | None = None,
-    ledgers: Path | None = None,
+    ledgers: Path | Shelf | None = None,
     budget: float | None = None,
     checkpoint: Path | None = None,
     metrics: Path | None = None,
@@ -61,7 +61,7 @@ def train_network(
         test: records that the accuracy is measured on after every round, if any.
         client_level: noise planned for `recipe.sums` sums.
         record_level: promise of every client, with `ledgers`; not beside `client_level`.
-        ledgers: folder with one ledger a client; made where there are none.
+        ledgers: the clients' ledgers, or the folder with them; made where there are none.
         budget: epsilon, at the promise's delta, that a new ledger may spend; None sets no limit.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
@@ -128,12 +128,19 @@ def train_network(
     return Trained(network, state.round, dict(figures), traffic, spent, personal)
 
 
+def network_room(recipe: NetworkRecipe, clients: Sequence[Dataset]) -> list[int]:
+    """Bytes that the files of a run have at most; see `files_room`."""
+    model = specification(recipe, len(clients[0].classes), clients[0].n_features)
+    numbers = len(model.initial(np.random.default_rng(0)))
+    return files_room(numbers, rounds=recipe.rounds, clients=len(clients), personal=True)
+
+
 def _open_books(
     members: Sequence[Client],
     model: Model,
     training: LocalTraining,
     recipe: NetworkRecipe,
-    folder: Path,
+    ledgers: Path | Shelf,
     budget: float | None,
 ) -> None:
     """Gives every client its ledger, and asks all before any of them spends."""
@@ -143,12 +150,15 @@ def _open_books(
     assert training.privacy is not None
     limit = None if budget is None else Budget(budget, training.privacy.delta, UNIT)
     features = recipe.method == "fedavgr" and recipe.mmd > 0
+    shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
     for member in members:
-        member.ledger = open_ledger(folder, member.name, limit)
+        member.ledger = shelf.open(member.name, limit)
     for member in members:
         member.begin(recipe.seed, 0, 0)
         plan = make_plan(len(member), training, features=features)
         Books(member, model, training).check(plan)
+    events = recipe.rounds * (2 if features else 1)
+    prove_room((member.ledger for member in members if member.ledger is not None), events)
 
 
 def _trainer(
