@@ -117,10 +117,10 @@ def release(
 
     import numpy as np
 
-    from dp import InputError, Ledger
-    from dp import release as release_matrix
-    from secure_fl.files import new_folder
+    from dp import InputError, prepare_batches
+    from secure_fl.files import new_folder, reserve
     from secure_fl.heads.queries import read_matrix
+    from secure_fl.privacy.ledgers import books_of_matrix
 
     if smoothing == "oracle" and not no_guarantee:
         raise InputError(
@@ -129,24 +129,31 @@ def release(
         )
     if ledger is None and smoothing != "oracle":
         raise InputError("ledger: missing; give --ledger FILE, where all releases are kept")
-    matrix = read_matrix(source)
-    books = None
-    if ledger is not None:
-        books = Ledger.open(ledger) if ledger.exists() else Ledger.create(ledger, source.stem)
     with new_folder(out) as aside:
-        made = release_matrix(
-            matrix,
+        matrix = read_matrix(source)
+        # Before anything is booked: what was spent must not be lost for want of room.
+        free = reserve(aside, [8 * matrix.size + (1 << 16), *[1 << 20] * 2])
+        prepared = prepare_batches(
+            [matrix],
             epsilon=epsilon,
             delta=delta,
             adjacency=make_adjacency(unit, distance, norm),
             bounds=needed_bounds(bounds),
             grid=grid,
+            batching="order",
             mechanism=default_mechanism(unit, mechanism),
             smoothing=smoothing,
-            ledger=books,
             purpose=f"release of {source.name}"[:200],
         )
-        np.save(aside / "released.npy", made.matrix)
+        books = None
+        if ledger is not None:
+            books = books_of_matrix(source, matrix, ledger)
+            for other in books.others:
+                output.note(f"{other.path}: another book of the same records, which adds up")
+        digest = None if books is None else books.spend(prepared.event)
+        made = prepared.release(books, digest)
+        free()
+        np.save(aside / "released.npy", made.matrices[0])
         (aside / "statement.json").write_text(json.dumps(made.statement.to_json(), indent=2))
         (aside / "statement.txt").write_text(made.statement.text() + "\n")
     output.result(made.statement.to_json(), made.statement.text())
@@ -158,29 +165,39 @@ def release(
 @output_options
 def account(output: Output, ledger: Path, delta: float) -> None:
     """State what the data set's events have cost together, for every unit."""
-    import math
-
     from dp import Ledger
+    from dp.ledger import finite
 
     books = Ledger.open(ledger)
-    rows = []
+    totals, lines = [], [f"data set {books.data_set}: {len(books.events)} events"]
     for adjacency in books.units:
         total = books.get_epsilon(delta, adjacency)
-        rows.append((adjacency.unit, total.epsilon, total.rule))
+        least = books.finite_epsilon(delta, adjacency)
+        totals.append(
+            {
+                "unit": adjacency.unit,
+                "epsilon": finite(total.epsilon),
+                "rule": total.rule,
+                "finite": {"epsilon": finite(least.epsilon), "delta": least.delta},
+            }
+        )
+        if total == least:
+            lines.append(
+                f"epsilon {total.epsilon:.4g} at delta {delta:g} per {adjacency.unit}"
+                f" ({total.rule})"
+            )
+        else:
+            lines.append(
+                f"no finite epsilon at delta {delta:g} per {adjacency.unit} ({total.rule}); the"
+                f" least delta that has one is {least.delta:.3g}: epsilon {least.epsilon:.4g}"
+                f" ({least.rule})"
+            )
     data = {
         "data_set": books.data_set,
         "events": len(books.events),
         "delta": delta,
-        "totals": [
-            {"unit": unit, "epsilon": None if math.isinf(epsilon) else epsilon, "rule": rule}
-            for unit, epsilon, rule in rows
-        ],
+        "totals": totals,
     }
-    lines = [f"data set {books.data_set}: {len(books.events)} events"]
-    lines += [
-        f"epsilon {epsilon:.4g} at delta {delta:g} per {unit} ({rule})"
-        for unit, epsilon, rule in rows
-    ]
     output.result(data, "\n".join(lines))
 
 

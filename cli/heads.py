@@ -4,9 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from cli.output import Output, human_bytes
+from cli.output import Output, human_bytes, show
 
 if TYPE_CHECKING:
     from dp import Statement
@@ -14,6 +12,7 @@ if TYPE_CHECKING:
     from secure_fl.heads.bounds import ClassBounds
     from secure_fl.heads.manifest import Manifest
     from secure_fl.heads.released import PrivacyPlan
+    from secure_fl.privacy.ledgers import Shelf
     from secure_fl.progress import Progress
 
 BOUND_DELTA = 0.05
@@ -29,7 +28,7 @@ def train_heads(
     classes: tuple[str, ...] | None,
     facts: dict[str, Any],
     plan: "PrivacyPlan | None",
-    books: Path,
+    ledgers: Path | None,
     seed: int,
 ) -> None:
     """One pass: data in, heads and manifest out.
@@ -37,15 +36,15 @@ def train_heads(
     `facts` are those of a manifest that is made here; with `federation` only its unit counts.
     """
     from secure_fl.data import label_remarks
-    from secure_fl.files import refuse_existing
+    from secure_fl.files import new_folder, reserve
     from secure_fl.heads.fitting import train_heads as fit_heads
     from secure_fl.heads.head import head_inputs
     from secure_fl.heads.released import train_private_heads
-    from secure_fl.heads.run_folder import create_run
+    from secure_fl.heads.run_folder import fill_run, run_room
+    from secure_fl.privacy.ledgers import Shelf
 
-    refuse_existing(out)
     statements: list[tuple[str, Statement]] = []
-    with output.progress() as progress:
+    with output.progress() as progress, new_folder(out) as aside:
         if federation is None:
             clients, manifest = _make_federation(source, reading, classes, facts, progress)
         else:
@@ -53,17 +52,27 @@ def train_heads(
                 source, reading, federation, facts["unit"], progress
             )
         scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
+        # Before anything is booked: what was spent must not be lost for want of room.
+        free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
         if plan is None:
             heads = fit_heads(scaled, manifest, seed=seed, progress=progress)
         else:
-            heads, statements = train_private_heads(scaled, manifest, plan, books, progress)
-        sizes = create_run(out, heads, manifest, statements)
+            shelf = Shelf.beside(source, clients, ledgers)
+            heads, statements = train_private_heads(scaled, manifest, plan, shelf, progress)
+            _tell_books(output, shelf)
+        free()
+        sizes = fill_run(aside, heads, manifest, statements)
     machines = {head.client: head.bank.n_machines for head in heads}
     counts: Counter[str] = Counter()
     # The bounds are of the whole federation's records, which one party does not know.
     for client in clients if federation is None else ():
         counts.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
     _show(output, out, manifest, machines, sizes, counts, statements, label_remarks(clients))
+
+
+def _tell_books(output: Output, shelf: "Shelf") -> None:
+    for note in shelf.notes():
+        output.note(note)
 
 
 def train_released_heads(
@@ -74,29 +83,36 @@ def train_released_heads(
     classes: tuple[str, ...] | None,
     facts: dict[str, Any],
     record: tuple[float, float, float],
-    books: Path,
+    ledger: Path | None,
     seed: int,
     *,
     fit_range: bool,
 ) -> None:
     """Masked sums of all clients' records under noise, one public head of them for every client.
 
-    `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release.
+    `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release;
+    `ledger`: books of the federation, in place of the clients' own.
     """
     from secure_fl.data import label_remarks
-    from secure_fl.files import refuse_existing
-    from secure_fl.heads.record_private import train_record_private_heads
-    from secure_fl.heads.run_folder import create_run
+    from secure_fl.files import new_folder, reserve
+    from secure_fl.heads.record_private import RELEASED, train_record_private_heads
+    from secure_fl.heads.run_folder import fill_run, run_room
+    from secure_fl.privacy.ledgers import Shelf
     from secure_fl.privacy.promises import record_promise
 
-    refuse_existing(out)
-    with output.progress() as progress:
+    with output.progress() as progress, new_folder(out) as aside:
         clients, manifest = _make_federation(source, reading, classes, facts, progress)
-        heads, manifest, statement = train_record_private_heads(
-            clients, manifest, record_promise(*record, books), fit_range=fit_range, seed=seed
+        shelf = Shelf.beside(source, clients)
+        privacy = record_promise(*record, ledger or shelf)
+        released = RELEASED * len(manifest.classes)
+        free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
+        heads, manifest, statements = train_record_private_heads(
+            clients, manifest, privacy, fit_range=fit_range, seed=seed
         )
-        statements = [(head.client, statement) for head in heads]
-        sizes = create_run(out, heads, manifest, statements)
+        if ledger is None:
+            _tell_books(output, shelf)
+        free()
+        sizes = fill_run(aside, heads, manifest, statements)
     machines = {head.client: head.bank.n_machines for head in heads}
     # The bounds are for machines of records.
     _show(output, out, manifest, machines, sizes, {}, statements, label_remarks(clients))
@@ -197,12 +213,12 @@ def _show(
         return
     _show_bounds(bounds)
     if not statements:
-        click.echo("Privacy: no guarantee; a head holds its client's records and must stay there.")
+        show("Privacy: no guarantee; a head holds its client's records and must stay there.")
         return
     alike = all(statement == statements[0][1] for _, statement in statements)
     others = "the others' is the same" if alike else "the others' differ in sizes"
-    click.echo(f"Privacy, statement of client {statements[0][0]} ({others}):")
-    click.echo(statements[0][1].text())
+    show(f"Privacy, statement of client {statements[0][0]} ({others}):")
+    show(statements[0][1].text())
 
 
 def _show_bounds(bounds: "list[ClassBounds]") -> None:
@@ -211,15 +227,15 @@ def _show_bounds(bounds: "list[ClassBounds]") -> None:
     if not telling:
         return
     total = sum(bound.records for bound in bounds)
-    click.echo(
+    show(
         f"Error bounds for N = {total:,} records, with probability {1 - BOUND_DELTA:g}"
         " (theorems 3, 6, 7; if labels follow from features and the rule is right on every record,"
         " which this run has not measured):"
     )
     for bound in telling[:10]:
-        click.echo(
+        show(
             f"  class {bound.label}, N_c = {bound.records:,}: squared error at most"
             f" {bound.smallest:.3g}, always answering its share has {bound.trivial:.3g}"
         )
     if len(telling) > 10:
-        click.echo(f"  ... {len(telling) - 10} more classes, --json shows them all")
+        show(f"  ... {len(telling) - 10} more classes, --json shows them all")

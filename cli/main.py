@@ -3,7 +3,9 @@
 Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input.
 """
 
+import contextlib
 import importlib
+import os
 import signal
 import sys
 from typing import Any, NoReturn
@@ -32,8 +34,7 @@ COMMANDS = {
 
 _ERROR_MODULES = (
     *("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors"),
-    *("secure_fl.errors", "secure_fl.errors"),
-    "secure_fl.errors",
+    "cli.output",
 )
 _VERSIONS = ("concrete-python", "opacus", "torch", "numpy", "scipy")
 
@@ -103,10 +104,41 @@ def exit_code_of(error: Exception) -> int | None:
     Only errors of modules loaded so far can have been raised, so none is imported here.
     """
     loaded = [sys.modules[name] for name in _ERROR_MODULES if name in sys.modules]
-    bad_input = (getattr(module, "InputError", None) for module in loaded)
-    if isinstance(error, tuple(kind for kind in bad_input if kind is not None)):
+    kinds = [module.InputError for module in loaded if hasattr(module, "InputError")]
+    if isinstance(error, tuple(kinds)):
         return 2
     return 1 if type(error).__module__ in _ERROR_MODULES else None
+
+
+def _place_error(error: OSError) -> Exception:
+    """A file that the operating system refused, as an error of one line; others as they are."""
+    if not isinstance(error.filename, str) and error.errno is None:
+        return error
+    from pathlib import Path
+
+    from secure_fl.files import place_error
+
+    return place_error(Path(error.filename or "a file"), error)
+
+
+def _spent() -> str:
+    """What was booked before the work failed: it is spent, and whoever reads must know."""
+    ledgers = sys.modules.get("dp.ledger")
+    if ledgers is None or not ledgers.booked_here():
+        return ""
+    try:
+        return f"spent before that: {ledgers.spent_here()}"
+    except (ValueError, RuntimeError) as error:
+        return f"privacy was spent before that, and its ledger cannot be read: {error}"
+
+
+def _reserve_standard_streams() -> None:
+    """No file may get the number of a standard stream that is closed: prints would go into it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -115,6 +147,7 @@ def main(arguments: list[str] | None = None) -> Any:
     With --json a failure is one object on standard output as well: its type, message and exit code.
     """
     as_json = wants_json(sys.argv[1:] if arguments is None else arguments)
+    _reserve_standard_streams()
     try:
         # Without its own handling click returns the code of an explicit exit.
         code = securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
@@ -122,22 +155,38 @@ def main(arguments: list[str] | None = None) -> Any:
         error.show()
         _fail(as_json, type(error).__name__, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        message = "interrupted; nothing was left half-written"
-        click.echo(message, err=True)
+        spent = _spent()
+        message = f"interrupted; nothing was left half-written{f', but {spent}' if spent else ''}"
+        _say(message)
         _fail(as_json, "Interrupted", message, 1)
-    except Exception as error:
-        failure = exit_code_of(error)
-        message = " ".join(str(error).split())
-        if failure is None:
+    except Exception as problem:
+        known = _place_error(problem) if isinstance(problem, OSError) else problem
+        spent, failure = _spent(), exit_code_of(known)
+        if failure is None and not (spent and isinstance(known, _FAILED)):
+            if spent:
+                _say(spent)
             if as_json:
-                show_failure(type(error).__name__, message, 1)
+                show_failure(type(known).__name__, str(known), 1)
             raise
-        click.echo(f"error: {message}", err=True)
-        _fail(as_json, type(error).__name__, message, failure)
+        what = str(known) if failure is not None else f"{type(known).__name__}: {known}"
+        message = f"{what}{f'; {spent}' if spent else ''}"
+        _say(f"error: {message}")
+        # What was spent was work begun, whatever ended it.
+        _fail(as_json, type(known).__name__, message, 1 if spent or failure is None else failure)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+_FAILED = (ArithmeticError, MemoryError, OSError, RuntimeError, ValueError)
+"""Ends of computations; other errors are defects, whose traceback is wanted."""
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):
+        click.echo(" ".join(line.split()), err=True)
 
 
 def _fail(as_json: bool, kind: str, message: str, code: int) -> NoReturn:
     if as_json:
-        show_failure(kind, message, code)
+        with contextlib.suppress(OSError):
+            show_failure(kind, message, code)
     sys.exit(code)

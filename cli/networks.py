@@ -29,7 +29,7 @@ def train_network(
     settings: NetworkSettings,
     record: RecordPromise | None,
     noise: "ClientPrivacy | None",
-    ledgers: Path,
+    ledgers: Any,
     clip: float | None,
     options: dict[str, Any],
 ) -> "Trained":

@@ -1,8 +1,10 @@
 """How a command speaks: results on standard output, progress on standard error."""
 
+import contextlib
 import functools
 import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +13,36 @@ from types import MappingProxyType
 from typing import Any
 
 import click
+
+
+class OutputError(RuntimeError):
+    """Standard output took no more; the work itself was done."""
+
+
+def show(text: str, *, newline: bool = True) -> None:
+    """Writes to standard output.
+
+    Raises:
+        OutputError: it is closed, or what it leads to is full or gone.
+    """
+    try:
+        if sys.stdout is None:
+            raise OSError("closed")
+        click.echo(text, nl=newline)
+    except OSError as error:
+        _forget_output()
+        raise OutputError(
+            f"standard output: the result could not be printed ({error.strerror or error}); what"
+            " the command wrote to files is there"
+        ) from None
+
+
+def _forget_output() -> None:
+    # What is left in the buffer would fail once more when the process ends, without a line.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 @dataclass(frozen=True)
@@ -61,9 +93,9 @@ class Output:
     def result(self, data: dict[str, Any], text: str) -> None:
         """The command's result: `data` for machines, `text` for people."""
         if self.as_json:
-            click.echo(json.dumps(data, indent=2, allow_nan=False))
+            show(json.dumps(data, indent=2, allow_nan=False))
         elif text:
-            click.echo(text)
+            show(text)
 
     def table(
         self,
@@ -86,7 +118,10 @@ class Output:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold")
         for row in rows:
             table.add_row(*map(_cell, row))
-        Console(width=_width(), markup=False, highlight=False).print(table)
+        console = Console(width=_width(), markup=False, highlight=False)
+        with console.capture() as drawn:
+            console.print(table)
+        show(drawn.get(), newline=False)
 
     def fits(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
         """Whether a table of these columns fits into a line without breaking a name."""
@@ -106,7 +141,8 @@ def _width() -> int:
     """Characters of a line: the terminal's, or of a file a page's."""
     import shutil
 
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if terminal else 120
 
 
 def _phase_lines() -> Callable[[str, int, int], None]:

@@ -57,6 +57,7 @@ def encrypt(
     """Measure QUERIES with the clients' heads and encrypt one integer per query and client."""
     import fhe
     from secure_fl.errors import InputError
+    from secure_fl.files import new_files
     from secure_fl.heads.codes import head_codes
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.heads.run_folder import load_run
@@ -64,22 +65,18 @@ def encrypt(
     manifest, heads = load_run(run, clients)
     options = make_read_options(**reading)
     features, _ = read_queries(queries, manifest, options, parse_rows(rows))
-    taken = [out / f"{head.client}{SUFFIX}" for head in heads]
-    for path in taken:
-        if path.exists():
-            raise InputError(f"{path}: exists already; remove it or choose another folder")
+    names = [f"{head.client}{SUFFIX}" for head in heads]
     public = fhe.load_public_key(keys)
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; make new ones (securefl keys new)"
         )
-    known = _audit(audit, audit_file)
     batch = batch or new_batch()
-    out.mkdir(parents=True, exist_ok=True)
+    known = _audit(audit, audit_file, batch)
     sizes: dict[str, int] = {}
-    with output.progress() as progress:
-        for i, (head, path) in enumerate(zip(heads, taken, strict=True)):
+    with output.progress() as progress, new_files(out, names) as aside:
+        for i, (head, name) in enumerate(zip(heads, names, strict=True)):
             position = manifest.client_index(head.client)
             codes = head_codes(head, features, manifest)
             if known is not None:
@@ -92,8 +89,9 @@ def encrypt(
                 federation=manifest.fingerprint,
                 batch=batch,
             )
-            sizes[head.client] = message.save(path)
+            sizes[head.client] = message.save(aside / name)
             progress("encrypting", i + 1, len(heads))
+        _keep_audit(known, audit_file, batch)
     output.result(
         {"batch": batch, "queries": len(features), "bytes": sizes, "out": str(out)},
         f"{out}: {len(features)} queries, {len(sizes)} contributions of"
@@ -101,21 +99,24 @@ def encrypt(
     )
 
 
-def _audit(count: int | None, path: Path | None) -> "Audit | None":
+def _audit(count: int | None, path: Path | None, batch: str) -> "Audit | None":
     """The batch's audit secret, made or read; None where no audit is asked for."""
-    from fhe.audit import load_audit, new_audit, save_audit
+    from fhe.audit import audit_for
 
     if count is None and path is None:
         return None
     if path is None:
         raise click.UsageError("--audit needs --audit-file, where the batch's secret is kept")
-    if path.exists():
-        return load_audit(path)
-    if count is None:
+    if count is None and not path.exists():
         raise click.UsageError(f"{path} does not exist; say with --audit how many known answers")
-    audit = new_audit(count)
-    save_audit(path, audit)
-    return audit
+    return audit_for(path, batch, count)
+
+
+def _keep_audit(audit: "Audit | None", path: Path | None, batch: str) -> None:
+    from fhe.audit import save_audit
+
+    if audit is not None and path is not None and not path.exists():
+        save_audit(path, audit, batch)
 
 
 def _contributions(sources: Sequence[Path]) -> list[Path]:
@@ -227,7 +228,7 @@ def decrypt(
 ) -> None:
     """Read the classes in the file ANSWER."""
     import fhe
-    from fhe.audit import load_audit
+    from fhe.audit import spend_audit
     from secure_fl.errors import InputError
     from secure_fl.heads.manifest import load_manifest
 
@@ -236,9 +237,12 @@ def decrypt(
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
-    found = fhe.read_answer(message, secret)
+    # Spent before anything is read: nobody may try one answer after the other.
+    audit = None
     if audit_file is not None:
-        audit = load_audit(audit_file)
+        audit = spend_audit(audit_file, message.batch, answer.read_bytes())
+    found = fhe.read_answer(message, secret)
+    if audit is not None:
         found = audit.check(found, secret.parameters)
         output.note(f"all {audit.known} known answers are right")
     show_classes(output, [manifest.classes[c] for c in found], None)
@@ -302,7 +306,10 @@ def query(
     from secure_fl.service.extra import check_extra
 
     check_extra()
+    import functools
+
     import fhe
+    from fhe.audit import spend_audit
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.channel import Channel
@@ -316,8 +323,10 @@ def query(
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
-    known = _audit(audit, audit_file)
     batch = batch or new_batch()
+    # A batch that was opened before is checked when its answer is there.
+    known = None if fetch else _audit(audit, audit_file, batch)
+    _keep_audit(known, audit_file, batch)
     channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
     asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
     with channel, output.progress() as progress:
@@ -332,9 +341,12 @@ def query(
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        found = asks.fetch(batch, secret, known, told=told, queries=len(features))
-    if known is not None:
-        output.note(f"all {known.known} known answers are right")
+        spend = None
+        if audit_file is not None:
+            spend = functools.partial(spend_audit, audit_file, batch)
+        found = asks.fetch(batch, secret, spend, told=told, queries=len(features))
+    if audit_file is not None:
+        output.note("all known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]
     if missing:
         output.note(f"answered without {', '.join(missing)}")

@@ -25,7 +25,11 @@ from secure_fl.trainers.settings import Settings
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
-@click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
+@click.option(
+    "--ledgers",
+    type=click.Path(path_type=Path),
+    help="Folder of the clients' books; default: CLIENTS.ledgers beside their folder.",
+)
 @click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
 @click.option(
     "--runtime",
@@ -150,10 +154,9 @@ def train(
             output, source, out, reading, known, facts, record, seed, settings, fit_range
         )
         return
-    books = ledgers or source.with_name(source.name + ".ledgers")
     from cli.heads import train_heads
 
-    train_heads(output, source, out, reading, federation, known, facts, plan, books, seed)
+    train_heads(output, source, out, reading, federation, known, facts, plan, ledgers, seed)
 
 
 def _train_released(
@@ -184,7 +187,7 @@ def _train_released(
         classes,
         facts,
         (record.epsilon, record.delta, record.norm),
-        settings["ledger"] or source.with_name(source.name + ".ledger"),
+        settings["ledger"],
         seed,
         fit_range=fit_range,
     )

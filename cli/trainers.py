@@ -55,7 +55,7 @@ _OPTIONS = (
     click.option(
         "--ledger",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="--client-epsilon: the federation's books; default: SOURCE.ledger.",
+        help="Noise of sums: books of the whole federation; default: each client's own.",
     ),
 )
 
@@ -104,8 +104,9 @@ def train_rounds(
     from fhe.envelope import PRIVATE
     from secure_fl.data import ClassList, check_scale, label_remarks, read_clients
     from secure_fl.errors import InputError
-    from secure_fl.files import new_folder, refuse_existing
-    from secure_fl.privacy.promises import client_privacy
+    from secure_fl.files import new_folder, refuse_existing, reserve
+    from secure_fl.privacy.ledgers import Shelf
+    from secure_fl.training.loop import prove_checkpoint
     from secure_fl.training.model_files import FILE, PERSONAL
 
     refuse_existing(out)
@@ -120,23 +121,29 @@ def train_rounds(
     if isinstance(settings, NetworkSettings):
         settings.refuse_privacy(record=record is not None, client=client_epsilon is not None)
     known = ClassList(tuple(classes.split(","))) if classes else None
-    with output.progress() as progress:
-        clients = read_clients(
-            source,
-            reading,
-            classes=known,
-            progress=lambda i, n: progress("reading", i, n),
-        )
-    remarks = label_remarks(clients)
-    for remark in remarks:
-        output.note(remark)
-    probe = None if test is None else _test_records(test, reading, clients[0])
-    books = ledger or source.with_name(source.name + ".ledger")
-    noise = None
-    if client_epsilon is not None:
-        promise = client_epsilon, client_delta, clip
-        noise = client_privacy(settings, len(clients[0].classes), *promise, books, client_noise)
     with new_folder(out) as aside:
+        with output.progress() as progress:
+            clients = read_clients(
+                source,
+                reading,
+                classes=known,
+                progress=lambda i, n: progress("reading", i, n),
+            )
+        remarks = label_remarks(clients)
+        for remark in remarks:
+            output.note(remark)
+        probe = None if test is None else _test_records(test, reading, clients[0])
+        # Before anything is booked: what was spent must not be lost for want of room.
+        room = _room(settings, clients)
+        prove_checkpoint(checkpoint, sum(room))
+        free = reserve(aside, room)
+        private = record is not None or client_epsilon is not None
+        folder = None if record is None else record.ledgers
+        shelf = Shelf.beside(source, clients, folder) if private else None
+        noise = None
+        if client_epsilon is not None:
+            promise = client_epsilon, client_delta, clip
+            noise = _client_noise(settings, clients, promise, client_noise, ledger or shelf)
         metrics = aside / "metrics.jsonl"
         lines = metrics if checkpoint is None else Path(f"{checkpoint}.jsonl")
         options: dict[str, Any] = {
@@ -149,10 +156,13 @@ def train_rounds(
             "progress": output.note,
         }
         if isinstance(settings, LinearSettings):
+            books = ledger or shelf
             trained = _train_linear(clients, settings, record, noise, books, options)
         else:
-            own = (record and record.ledgers) or source.with_name(source.name + ".ledgers")
-            trained = train_network(clients, settings, record, noise, own, clip, options)
+            trained = train_network(clients, settings, record, noise, shelf, clip, options)
+        for note in shelf.notes() if shelf is not None and ledger is None else ():
+            output.note(note)
+        free()
         if checkpoint is not None:
             shutil.copyfile(lines, metrics)
         size = trained.model.save(aside / FILE)
@@ -162,12 +172,37 @@ def train_rounds(
     _show(output, out, settings, options["secure"], trained, size, remarks)
 
 
+def _room(settings: LinearSettings | NetworkSettings, clients: Sequence["Dataset"]) -> list[int]:
+    if isinstance(settings, LinearSettings):
+        from secure_fl.training.linear import linear_room
+
+        return linear_room(settings, clients)
+    from secure_fl.training.networks import network_room
+
+    return network_room(settings, clients)
+
+
+def _client_noise(
+    settings: LinearSettings | NetworkSettings,
+    clients: Sequence["Dataset"],
+    promise: tuple[float, float, float | None],
+    kind: Any,
+    books: Any,
+) -> "ClientPrivacy":
+    from secure_fl.privacy.ledgers import prove_room
+    from secure_fl.privacy.promises import client_privacy
+
+    noise = client_privacy(settings, len(clients[0].classes), *promise, books, kind)
+    prove_room(noise.ledger.each, noise.sums)
+    return noise
+
+
 def _train_linear(
     clients: Sequence["Dataset"],
     settings: LinearSettings,
     record: RecordPromise | None,
     noise: "ClientPrivacy | None",
-    books: Path,
+    books: Any,
     options: dict[str, Any],
 ) -> "Trained":
     from secure_fl.privacy.promises import record_promise

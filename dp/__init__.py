@@ -4,8 +4,8 @@ from dp.accounting import Composition, Gaussian, Promise, compose
 from dp.adjacency import Adjacency, Element, Membership, Record
 from dp.audit import Audit, audit
 from dp.calibration import noise_multiplier
-from dp.errors import BudgetError, InputError, LedgerError
-from dp.ledger import Budget, Event, Ledger
+from dp.errors import BudgetError, InputError, LedgerError, StorageError
+from dp.ledger import Budget, Event, JointLedger, Ledger, book, booked_here, check_budget
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,
@@ -13,7 +13,7 @@ from dp.mechanisms import (
     OptimalNoise,
     StaircaseNoise,
 )
-from dp.release import BatchRelease, Release, release, release_batches
+from dp.release import BatchRelease, Prepared, Release, prepare_batches, release, release_batches
 from dp.smoothing import smooth
 from dp.statement import Statement
 
@@ -31,18 +31,25 @@ __all__ = [
     "GaussianNoise",
     "GeometricNoise",
     "InputError",
+    "JointLedger",
     "Ledger",
     "LedgerError",
     "Membership",
     "OptimalNoise",
+    "Prepared",
     "Promise",
     "Record",
     "Release",
     "StaircaseNoise",
     "Statement",
+    "StorageError",
     "audit",
+    "book",
+    "booked_here",
+    "check_budget",
     "compose",
     "noise_multiplier",
+    "prepare_batches",
     "release",
     "release_batches",
     "smooth",

@@ -1,48 +1,155 @@
-"""Reading and replacing a small file under a lock, so that it is always whole."""
+"""Small files that are always whole: locked, replaced or made, several of them together.
+
+What is replaced is the file itself, wherever a symbolic link to it stands, and its lock is on the
+file too: two names of one book lead to one book.
+"""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dp.errors import InputError
+from dp.errors import InputError, StorageError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What the storage refuses although the place is right."""
+
+
+def write_error(path: Path, error: OSError) -> InputError | StorageError:
+    """A failure of the operating system as this package's error: the place, or its storage."""
+    kind = StorageError if error.errno in FULL else InputError
+    return kind(f"{path}: cannot be written ({error.strerror or error})")
+
+
+def real(path: Path) -> Path:
+    """Where the file lies, links followed; it need not exist."""
+    return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock beside `path`; other processes wait.
+def locked(path: Path) -> Iterator[Path]:
+    """Holds an exclusive lock on an existing file; other processes wait.
+
+    Yields:
+        Where the file lies.
 
     Raises:
-        InputError: the folder is missing or cannot be written.
+        InputError: it is missing, cannot be written, or has a second name that would keep the old
+            content when this one is replaced.
     """
+    target = real(path)
+    handle = _lock(target)
     try:
-        lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as error:
-        raise InputError(f"{path}: its folder cannot be written ({error.strerror})") from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield target
     finally:
-        os.close(lock)
+        os.close(handle)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Writes aside, syncs, renames: a reader or a crash sees the old file or the new one."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+def _lock(target: Path) -> int:
+    while True:
+        try:
+            handle = os.open(target, os.O_RDWR)
+        except OSError as error:
+            raise write_error(target, error) from None
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        held = os.fstat(handle)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(held, target.stat()):
+                if held.st_nlink == 1:
+                    return handle
+                os.close(handle)
+                raise InputError(
+                    f"{target}: has {held.st_nlink} names (hard links), of which only one would get"
+                    " the event; keep one and remove the others, or copy the file"
+                )
+        # Somebody replaced it while this process waited: lock what is there now.
+        os.close(handle)
+
+
+def create(path: Path, content: bytes) -> None:
+    """Makes a file, whole or not at all, and never over one that is there.
+
+    Raises:
+        FileExistsError: it is there.
+        InputError: the place cannot be written.
+        StorageError: the disk is full.
+    """
+    target = real(path)
+    aside = None
+    try:
+        aside = _written_aside(target, content)
+        os.link(aside, target)
+        _sync_folder(target.parent)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise write_error(target, error) from None
+    finally:
+        if aside is not None:
+            aside.unlink(missing_ok=True)
+
+
+def replace(contents: Mapping[Path, tuple[bytes, bytes]]) -> None:
+    """Gives each of several files its new content: all of them, or none.
+
+    Everything is on the disk before the first name changes, so a full disk changes nothing; what
+    fails later is undone.
+
+    Args:
+        contents: old and new content, by real path of files that are locked.
+
+    Raises:
+        InputError: a place cannot be written.
+        StorageError: the disk is full.
+    """
+    new: dict[Path, Path] = {}
+    old: dict[Path, Path] = {}
+    replaced: list[Path] = []
+    path = next(iter(contents))
+    try:
+        for path, (before, after) in contents.items():
+            new[path] = _written_aside(path, after)
+            if len(contents) > 1:
+                old[path] = _written_aside(path, before)
+        for path, aside in new.items():
+            aside.replace(path)
+            replaced.append(path)
+        for path in contents:
+            _sync_folder(path.parent)
+    except BaseException as error:
+        for each in replaced:
+            if each in old:
+                old[each].replace(each)
+        if isinstance(error, OSError):
+            raise write_error(path, error) from None
+        raise
+    finally:
+        for aside in (*new.values(), *old.values()):
+            aside.unlink(missing_ok=True)
+
+
+def _written_aside(path: Path, content: bytes) -> Path:
+    """A file beside `path` with that content, on the disk, readable by its owner alone."""
+    # Only the start of the name: it may be as long as a name can be.
+    aside = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
     handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    return aside
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

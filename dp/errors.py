@@ -11,3 +11,7 @@ class BudgetError(RuntimeError):
 
 class LedgerError(InputError):
     """The ledger's file is damaged or was edited; nothing was added to it."""
+
+
+class StorageError(RuntimeError):
+    """The storage took no more (a full disk, a quota, a limit); nothing was changed."""

@@ -17,7 +17,7 @@ from dp.ledger import Event, Ledger
 from dp.mechanisms import GaussianNoise, Mechanism, Noise, make_mechanism
 from dp.samplers import DiscreteGaussian
 from dp.smoothing import Smoothed, smooth, smooth_fixed, smooth_oracle_without_guarantee
-from dp.statement import NOT_PROTECTED, RecordLevel, Statement, record_level
+from dp.statement import NOT_PROTECTED, RecordLevel, Statement, in_all, record_level
 
 Smoothing: TypeAlias = Literal["sure", "none", "oracle"] | int
 SMOOTHINGS = ("sure", "none", "oracle")
@@ -228,6 +228,102 @@ def release_batches(
     Raises:
         InputError, BudgetError, LedgerError: as `release` does.
     """
+    prepared = prepare_batches(
+        batches,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        bounds=bounds,
+        grid=grid,
+        batching=batching,
+        mechanism=mechanism,
+        smoothing=smoothing,
+        purpose=purpose,
+    )
+    if ledger is None:
+        return prepared.release()
+    return prepared.release(ledger, ledger.spend(prepared.event))
+
+
+@frozen
+class Prepared:
+    """Batches that are checked and can be released: nothing was drawn yet.
+
+    Attributes:
+        plan: the public choices.
+        private: the batches, of one width.
+        noise: of every entry.
+        purpose: the event's text.
+    """
+
+    plan: Plan
+    private: tuple[Array, ...]
+    noise: Noise
+    purpose: str
+
+    @property
+    def event(self) -> Event:
+        """What the release books.
+
+        Raises:
+            InputError: its smoothing voids the guarantee.
+        """
+        if not self.plan.guarantee:
+            raise InputError(
+                "smoothing: 'oracle' voids the guarantee, no ledger can account for it; leave the"
+                " ledger out or choose 'sure'"
+            )
+        return self.plan.event(self._columns, self.purpose)
+
+    @property
+    def _columns(self) -> int:
+        return int(self.private[0].shape[1])
+
+    def release(self, ledger: Ledger | None = None, digest: str | None = None) -> BatchRelease:
+        """Draws the noise; once.
+
+        Args:
+            ledger: that holds the event already, or None where no books are kept.
+            digest: of the event in it.
+        """
+        noisy = tuple(_noised(X, self.plan, self.noise) for X in self.private)
+        variance = self.noise.variance * self.plan.grid.step**2
+        blocks: list[Smoothed] = []
+        matrices: list[Array] = []
+        for X, protected in zip(self.private, noisy, strict=True):
+            smoothed = _smoothed_blocks(protected, variance, self.plan.smoothing, X)
+            blocks += smoothed
+            joined = np.concatenate([each.matrix for each in smoothed])
+            matrices.append(self.plan.grid.nearest(joined))
+        rows = sum(len(X) for X in self.private)
+        total = None
+        if ledger is not None:
+            total = ledger.running_total(self.plan.mechanism.delta, self.plan.adjacency)
+        facts = self._columns, len(self.private), rows, blocks, digest, total
+        return BatchRelease(tuple(matrices), noisy, _statement(self.plan, self.noise, *facts))
+
+
+def prepare_batches(
+    batches: Sequence[object],
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: Element | Record,
+    bounds: tuple[float, float],
+    grid: float,
+    batching: Batching,
+    mechanism: str | None = None,
+    smoothing: Smoothing = "sure",
+    purpose: str = "release",
+) -> Prepared:
+    """Everything of `release_batches` that can fail before its event is booked; arguments as there.
+
+    Where several data sets are released together, all are prepared, then booked by `dp.book`, then
+    released.
+
+    Raises:
+        InputError: an argument cannot be used.
+    """
     plan = make_plan(
         epsilon=epsilon,
         delta=delta,
@@ -243,21 +339,7 @@ def release_batches(
             " of them; use 'order'"
         )
     private = _same_width(batches)
-    n_columns = private[0].shape[1]
-    noise = plan.noise(n_columns)
-    digest = _keep_books(plan, n_columns, ledger, purpose)
-    noisy = tuple(_noised(X, plan, noise) for X in private)
-    variance = noise.variance * plan.grid.step**2
-    blocks: list[Smoothed] = []
-    matrices: list[Array] = []
-    for X, protected in zip(private, noisy, strict=True):
-        smoothed = _smoothed_blocks(protected, variance, plan.smoothing, X)
-        blocks += smoothed
-        joined = np.concatenate([each.matrix for each in smoothed])
-        matrices.append(plan.grid.nearest(joined))
-    rows = sum(len(X) for X in private)
-    statement = _statement(plan, noise, n_columns, len(private), rows, blocks, digest)
-    return BatchRelease(tuple(matrices), noisy, statement)
+    return Prepared(plan, tuple(private), plan.noise(private[0].shape[1]), purpose)
 
 
 def _same_width(batches: Sequence[object]) -> list[Array]:
@@ -272,17 +354,6 @@ def _same_width(batches: Sequence[object]) -> list[Array]:
                 " batches of one client have the same features"
             )
     return private
-
-
-def _keep_books(plan: Plan, n_columns: int, ledger: Ledger | None, purpose: str) -> str | None:
-    if ledger is None:
-        return None
-    if not plan.guarantee:
-        raise InputError(
-            "smoothing: 'oracle' voids the guarantee, no ledger can account for it; leave the"
-            " ledger out or choose 'sure'"
-        )
-    return ledger.spend(plan.event(n_columns, purpose))
 
 
 def _noised(X: Array, plan: Plan, noise: Noise) -> Array:
@@ -345,6 +416,7 @@ def _statement(
     rows: int,
     blocks: Sequence[Smoothed],
     digest: str | None,
+    total: str | None,
 ) -> Statement:
     rules = {
         "sure": "passes, and the share of the smoothed matrix, chosen from the noisy matrix alone"
@@ -377,7 +449,7 @@ def _statement(
             "bounds, grid step and all parameters were fixed without looking at the data",
             "records were put into clients and batches by label and storage order, not by"
             " their features, and each record is in one batch",
-            "the data set was released once with this promise; further releases add up",
+            in_all(total),
         ),
         not_protected=NOT_PROTECTED,
         ledger_digest=digest,
@@ -385,4 +457,12 @@ def _statement(
     )
 
 
-__all__ = ["BatchRelease", "Plan", "Release", "release", "release_batches"]
+__all__ = [
+    "BatchRelease",
+    "Plan",
+    "Prepared",
+    "Release",
+    "prepare_batches",
+    "release",
+    "release_batches",
+]

@@ -13,6 +13,23 @@ NOT_PROTECTED = (
     "the bounds, the grid and every other parameter in this statement",
 )
 
+RELEASED_ONCE = "the data set was released once with this promise; further releases add up"
+"""What must be assumed where no books were kept."""
+
+
+def in_all(total: str | None) -> str:
+    """What a promise assumes of other releases of the same records.
+
+    Args:
+        total: the running total of the books, this release among it; None where none were kept.
+    """
+    if total is None:
+        return RELEASED_ONCE
+    return (
+        f"every release of these records is in their books, which held with this one {total}; what"
+        " is booked later, or nowhere, adds up"
+    )
+
 
 @frozen
 class RecordLevel:

@@ -7,11 +7,15 @@ An evaluator that answers m of n queries wrongly escapes k known ones with the p
 C(n - k, m) / C(n, m), which `escape_probability` gives.
 """
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import math
+import os
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -19,7 +23,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from .code import Ints
-from .envelope import PRIVATE, read_envelope, write_envelope
+from .envelope import PRIVATE, read_envelope, write_envelope, write_error
 from .errors import AnswerError, FormatError, InputError
 from .parameters import RuleParameters
 
@@ -126,9 +130,36 @@ def escape_probability(queries: int, known: int, wrong: int) -> float:
     return math.comb(queries - known, wrong) / math.comb(queries, wrong)
 
 
-def save_audit(path: Path, audit: Audit) -> None:
-    """Writes the secret, mode 0600, for querier and contributors."""
-    write_envelope(path, KIND, {"known": audit.known}, audit.seed, mode=PRIVATE)
+@attrs.frozen
+class AuditFile:
+    """A secret on disk, for one batch and one answer of it.
+
+    An evaluator that sees whether a batch was refused learns a place by each reaction; a secret
+    that served twice would tell it where to be honest the second time.
+
+    Attributes:
+        audit: the secret.
+        batch: name of its batch; "" in files of earlier versions, which name none.
+        answer: digest of the answer that it was checked against, or "".
+    """
+
+    audit: Audit
+    batch: str = ""
+    answer: str = ""
+
+
+def save_audit(path: Path, audit: Audit, batch: str = "", answer: str = "") -> None:
+    """Writes the secret, mode 0600, for querier and contributors.
+
+    Args:
+        path: of the file.
+        audit: the secret.
+        batch: that it is for.
+        answer: digest of the answer that it was spent on.
+    """
+    header: dict[str, object] = {"known": audit.known}
+    header |= {key: value for key, value in (("batch", batch), ("answer", answer)) if value}
+    write_envelope(path, KIND, header, audit.seed, mode=PRIVATE)
 
 
 def load_audit(path: Path) -> Audit:
@@ -137,8 +168,107 @@ def load_audit(path: Path) -> Audit:
     Raises:
         FormatError: not such a file.
     """
+    return read_audit(path).audit
+
+
+def read_audit(path: Path) -> AuditFile:
+    """Reads the secret, and what it is for.
+
+    Raises:
+        FormatError: not such a file.
+    """
     envelope = read_envelope(path, KIND, max_payload=_SEED_BYTES)
-    known = envelope.header.get("known")
-    if type(known) is not int or set(envelope.header) != {"known"}:
+    header = dict(envelope.header)
+    known = header.pop("known", None)
+    batch, answer = header.pop("batch", ""), header.pop("answer", "")
+    if type(known) is not int or header or not isinstance(batch, str) or not _digest(answer):
         raise FormatError(f"{path}: header members are missing or unknown; get it again")
-    return Audit(envelope.payload, known)
+    return AuditFile(Audit(envelope.payload, known), batch, answer)
+
+
+def _digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("([0-9a-f]{64})?", value) is not None
+
+
+def audit_for(path: Path, batch: str, known: int | None = None) -> Audit:
+    """The secret of a batch: a new one where there is no file, else the file's, if it is of it.
+
+    Args:
+        path: of the file; a new secret is not written yet (`save_audit`).
+        batch: name of the batch; every client's is the same.
+        known: known answers of a new one.
+
+    Raises:
+        InputError: the file is another batch's, or was spent, or there is none and no number.
+        FormatError: not such a file.
+    """
+    if not path.exists():
+        if known is None:
+            raise InputError(f"{path}: not found; say how many known answers a new one has")
+        return new_audit(known)
+    found = read_audit(path)
+    if found.batch != batch:
+        raise InputError(
+            f"{path}: the secret of {_of(found.batch)}, this is batch {batch!r}; a secret serves"
+            " one batch, choose another file (or name the batch, where this is it)"
+        )
+    if found.answer:
+        raise InputError(
+            f"{path}: an answer of {_of(batch)} was checked with it already; encrypt a new batch"
+            " with another file"
+        )
+    return found.audit
+
+
+def spend_audit(path: Path, batch: str, answer: bytes) -> Audit:
+    """The secret, for the check of one answer; to be called before anything is read of it.
+
+    The file remembers the answer. The same one may be checked again, no other one.
+
+    Args:
+        path: of the file.
+        batch: that the answer says it is of.
+        answer: its bytes.
+
+    Raises:
+        InputError: the file is another batch's, or served another answer.
+        FormatError: not such a file.
+    """
+    digest = hashlib.sha256(answer).hexdigest()
+    with _alone(path):
+        found = read_audit(path)
+        if found.batch not in ("", batch):
+            raise InputError(
+                f"{path}: the secret of {_of(found.batch)}, the answer is of batch {batch!r}; take"
+                " the file that the batch was encrypted with"
+            )
+        if found.answer not in ("", digest):
+            raise InputError(
+                f"{path}: another answer was checked with it already, and each check tells the"
+                " evaluator something; encrypt again with another file"
+            )
+        if not found.answer:
+            save_audit(path, found.audit, batch, digest)
+    return found.audit
+
+
+def _of(batch: str) -> str:
+    return f"batch {batch!r}" if batch else "a batch that it does not name (an earlier version's)"
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keeps other processes from a file that is read and replaced."""
+    while True:
+        try:
+            handle = os.open(path, os.O_RDWR)
+        except OSError as problem:
+            raise write_error(path, problem) from problem
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Somebody may have replaced it meanwhile: then the lock is on what is no more there.
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                yield
+                return
+        finally:
+            os.close(handle)

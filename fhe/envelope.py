@@ -17,6 +17,7 @@ Standard library only, so that every package can write its artifacts with it.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -27,10 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import FormatError, InputError, VersionError
+from .errors import FormatError, InputError, StorageError, VersionError
 
 __all__ = [
     "FORMAT_VERSION",
+    "FULL",
     "MAGIC",
     "MAX_PAYLOAD",
     "PRIVATE",
@@ -42,6 +44,7 @@ __all__ = [
     "unpack",
     "write_atomic",
     "write_envelope",
+    "write_error",
 ]
 
 MAGIC = b"\x89SFL\r\n\x1a\n"
@@ -51,6 +54,8 @@ MAX_HEADER = 1 << 20
 MAX_PAYLOAD = 1 << 30
 PUBLIC = 0o644
 PRIVATE = 0o600
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a storage that takes no more, although the place is right."""
 
 _FRAME = struct.Struct("<8sIIQ")
 _DIGEST = hashlib.sha256().digest_size
@@ -175,6 +180,7 @@ def write_envelope(
 
     Raises:
         InputError: as `pack`, or the file cannot be written.
+        StorageError: the disk is full.
     """
     data = pack(kind, header, payload)
     write_atomic(path, data, mode=mode)
@@ -184,7 +190,8 @@ def write_envelope(
 def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
     """Writes a file whole or not at all: aside, to disk, then renamed into place.
 
-    The file never exists with wider access than `mode`, not even for a moment.
+    The file never exists with wider access than `mode`, not even for a moment. Where `path` is a
+    symbolic link, the file that it leads to is replaced and the link stays.
 
     Args:
         path: where; its folder must exist.
@@ -192,13 +199,15 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
         mode: permission bits.
 
     Raises:
-        InputError: the folder is absent or not writable, or the disk is full.
+        InputError: the folder is absent or not writable, or the name cannot be.
+        StorageError: the disk is full.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
     aside = ""
     try:
-        # mkstemp makes the file 0600 and never follows or reuses an existing one.
-        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        # mkstemp makes the file 0600 and never follows or reuses an existing one. Only the start
+        # of the name: it may be as long as a name can be.
+        handle, aside = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -208,11 +217,17 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
         aside = ""
         _sync_folder(target.parent)
     except OSError as problem:
-        raise InputError(f"{target}: cannot be written: {problem.strerror or problem}") from problem
+        raise write_error(path, problem) from problem
     finally:
         if aside:
             with contextlib.suppress(OSError):
                 Path(aside).unlink()
+
+
+def write_error(path: str | Path, problem: OSError) -> InputError | StorageError:
+    """What the operating system refused, as an error of one line: the place, or its storage."""
+    kind = StorageError if problem.errno in FULL else InputError
+    return kind(f"{path}: cannot be written: {problem.strerror or problem}")
 
 
 def _sync_folder(folder: Path) -> None:

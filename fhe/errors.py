@@ -10,6 +10,7 @@ __all__ = [
     "InputError",
     "LibraryError",
     "SecretError",
+    "StorageError",
     "VersionError",
 ]
 
@@ -45,3 +46,7 @@ class AnswerError(RuntimeError):
 
 class LibraryError(RuntimeError):
     """concrete-python does not behave as this package relies on; no ciphertext was made."""
+
+
+class StorageError(RuntimeError):
+    """The storage took no more (a full disk, a quota, a limit); no file was changed."""

@@ -1,24 +1,64 @@
-"""Folders that appear whole or not at all, and JSON files of others.
+"""Folders that appear whole or not at all, room for them on the disk, and JSON files of others.
 
-For single files see `fhe.envelope.write_atomic`.
+For single files see `fhe.envelope.write_atomic`. What the operating system refuses becomes an error
+of one line here: `InputError` where the place cannot be used, `StorageError` where it is full.
 """
 
 import contextlib
+import errno
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fhe.envelope import FULL
+from fhe.errors import StorageError
 from secure_fl.errors import InputError
+
+_CANNOT_ALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+_BLOCK = bytes(1 << 20)
+
+
+def place_error(path: Path, problem: OSError) -> InputError | StorageError:
+    """What the operating system refused: that file if it names one, else `path`."""
+    kind = StorageError if problem.errno in FULL else InputError
+    where = problem.filename if isinstance(problem.filename, str) else path
+    return kind(f"{where}: cannot be used: {problem.strerror or problem}")
+
+
+@contextlib.contextmanager
+def placed(path: Path) -> Iterator[None]:
+    """Turns what the operating system refuses inside into `place_error`; networks' errors pass."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError, InterruptedError):
+        raise
+    except OSError as problem:
+        if problem.errno is None:
+            raise
+        raise place_error(path, problem) from problem
 
 
 def refuse_existing(path: Path) -> None:
     """Raises InputError if a new folder cannot take this name; asked before anything is spent."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    with placed(path):
+        taken = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if taken:
         raise InputError(f"{path}: exists already; choose another folder or remove it first")
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """A folder with its parents, unless it is there.
+
+    Raises:
+        InputError: the place cannot be used.
+        StorageError: the disk is full.
+    """
+    with placed(path):
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
 
 
 @contextlib.contextmanager
@@ -32,20 +72,151 @@ def new_folder(path: Path) -> Iterator[Path]:
         The folder to fill, beside `path`.
 
     Raises:
-        InputError: `path` is a file, or a folder with something in it.
+        InputError: `path` is a file, or a folder with something in it, or cannot be made; or what
+            the block writes cannot be.
+        StorageError: the disk is full.
     """
     refuse_existing(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(path)
-    aside.mkdir()
+    target = Path(os.path.realpath(path))
+    make_folder(target.parent)
+    with placed(path):
+        # A name that the file system does not take shows now, not after the work.
+        target.lstat() if os.path.lexists(target) else _try_name(target)
+        aside = _aside(target)
+        aside.mkdir()
     try:
-        yield aside
-        _sync_folder(aside)
-        aside.replace(path)
-        _sync_folder(path.parent)
+        with placed(path):
+            yield aside
+            _sync_folder(aside)
+            aside.replace(target)
+            _sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+@contextlib.contextmanager
+def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """New files that appear in a folder together, when the block ends without an error.
+
+    Args:
+        folder: made with its parents where it is absent.
+        names: of the files; none may be there.
+
+    Yields:
+        A folder aside, to write all of them in.
+
+    Raises:
+        InputError: a file is there already, or the place cannot be used.
+        StorageError: the disk is full.
+    """
+    with placed(folder):
+        for name in names:
+            if (folder / name).exists():
+                raise InputError(
+                    f"{folder / name}: exists already; remove it or choose another folder"
+                )
+        made = not folder.exists()
+    make_folder(folder)
+    aside = folder / f".{secrets.token_hex(4)}.tmp"
+    done: list[Path] = []
+    try:
+        with placed(folder):
+            aside.mkdir()
+            yield aside
+            for name in names:
+                (aside / name).replace(folder / name)
+                done.append(folder / name)
+            aside.rmdir()
+            _sync_folder(folder)
+    except BaseException:
+        for path in done:
+            path.unlink(missing_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def reserve(folder: Path, sizes: Sequence[int]) -> Callable[[], None]:
+    """Takes room on the disk for files that will be written in a folder.
+
+    Args:
+        folder: exists; of a `new_folder`, say.
+        sizes: bytes that each of the files will have at most.
+
+    Returns:
+        What gives the room back; to be called just before they are written.
+
+    Raises:
+        InputError: the folder cannot be written.
+        StorageError: there is not so much room.
+    """
+    kept: list[Path] = []
+
+    def free() -> None:
+        for path in kept:
+            path.unlink(missing_ok=True)
+
+    try:
+        with placed(folder):
+            for size in sizes:
+                path = folder / f".{secrets.token_hex(8)}.room"
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                kept.append(path)
+                try:
+                    _allocate(handle, size)
+                finally:
+                    os.close(handle)
+    except BaseException:
+        free()
+        raise
+    return free
+
+
+def prove_writable(path: Path, size: int) -> None:
+    """Raises what writing a file of that size would, and leaves nothing there.
+
+    Args:
+        path: of a file that is replaced later; its folder must exist.
+        size: bytes that it will have at most.
+
+    Raises:
+        InputError: the place cannot be used.
+        StorageError: there is not so much room.
+    """
+    target = Path(os.path.realpath(path))
+    with placed(path):
+        if target.is_dir():
+            raise InputError(f"{path}: is a folder, expected a file's name")
+        if not os.path.lexists(target):
+            _try_name(target)
+    reserve(target.parent, [size])()
+
+
+def _try_name(target: Path) -> None:
+    """Raises OSError if the file system does not take the name."""
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.close(handle)
+    target.unlink()
+
+
+def _allocate(handle: int, size: int) -> None:
+    if size <= 0:
+        return
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(handle, 0, size)
+            return
+        except OSError as problem:
+            if problem.errno not in _CANNOT_ALLOCATE:
+                raise
+    for start in range(0, size, len(_BLOCK)):
+        block = memoryview(_BLOCK)[: size - start]
+        while block:
+            block = block[os.write(handle, block) :]
+    os.fsync(handle)
 
 
 @contextlib.contextmanager
@@ -92,7 +263,7 @@ def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
 
 def _aside(path: Path) -> Path:
     # Beside the target: a rename is atomic only within one file system.
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -99,8 +99,13 @@ def _foreign(path: Path, more: str) -> FormatError:
     )
 
 
+_LEDGERS = (".ledger", ".ledgers")
+
+
 def client_files(source: str | Path) -> dict[str, Path]:
-    """The client files of a folder by client name, sorted; names starting with a dot are skipped.
+    """The client files of a folder by client name, sorted.
+
+    Names that start with a dot, and ledgers, are skipped.
 
     Args:
         source: a folder that holds one file a client and nothing else, or one client's file.
@@ -116,7 +121,8 @@ def client_files(source: str | Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
     taken: dict[str, Path] = {}
     for path in sorted(source.iterdir()) if source.is_dir() else [source]:
-        if path.name.startswith("."):
+        # Earlier versions kept ledgers of single files beside them; data are no ledgers.
+        if path.name.startswith(".") or (source.is_dir() and path.suffix in _LEDGERS):
             continue
         kind = format_suffix(path)
         packed = kind == ".npz" and compression(path)

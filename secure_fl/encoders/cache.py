@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.files import make_folder
 
 _FORMAT = "2"
 _WITHOUT_CUT = "1"
@@ -82,7 +83,7 @@ class EmbeddingCache:
             "digest": _digest(packed, features, marks),
         }
         content: bytes = save({"keys": packed, "features": features, "cut": marks}, metadata=header)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         name = hashlib.sha256(packed.tobytes()).hexdigest()[:32]
         write_atomic(self._folder / f"{name}.safetensors", content, mode=PRIVATE)
 

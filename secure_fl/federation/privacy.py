@@ -286,19 +286,13 @@ class Accountant:
         if self._fits or budget is None or left <= 0:
             return
         plan = NOISES[self._options.noise].event(self._options.noise_multiplier, left)
-        events = self._options.ledger.events
-        total = compose(
-            [e.promise for e in events if e.gaussian is None and e.promise for _ in range(e.count)],
-            [plan, *(e.gaussian for e in events if e.gaussian for _ in range(e.count))],
-            budget.delta,
-        )
-        if total.epsilon > budget.epsilon * (1 + 1e-9):
+        try:
+            self._options.ledger.check(Event("planned", UNIT, gaussian=plan))
+        except BudgetError as error:
             raise BudgetError(
-                f"{self._options.ledger.path}: {left} sums at noise multiplier"
-                f" {self._options.noise_multiplier:g} would bring epsilon to {total.epsilon:.4g} at"
-                f" delta {budget.delta:g} per {UNIT.unit}, the budget is {budget.epsilon:g}; more"
-                " noise or fewer rounds (nothing was spent)"
-            )
+                f"{left} sums at noise multiplier {self._options.noise_multiplier:g}: {error}; more"
+                " noise or fewer rounds"
+            ) from None
         self._fits = True
 
 

@@ -164,6 +164,7 @@ def _describe(client: Client) -> dict[str, Any]:
         "weight": client.weight,
         "state": dict(client.state),
         "ledger": None if client.ledger is None else str(client.ledger.path.absolute()),
+        "records": None if client.ledger is None else client.ledger.records,
     }
 
 
@@ -173,13 +174,16 @@ def _client(described: Mapping[str, Any]) -> Client:
         parts = (features["data"], features["indices"], features["indptr"])
         features = scipy.sparse.csr_array(parts, shape=features["shape"])
     state = {key: array.copy() for key, array in described["state"].items()}
+    ledger = None
+    if described["ledger"] is not None:
+        ledger = Ledger(Path(described["ledger"]), described["records"])
     return Client(
         described["name"],
         features,
         described["targets"],
         described["weight"],
         state,
-        ledger=None if described["ledger"] is None else Ledger(Path(described["ledger"])),
+        ledger=ledger,
     )
 
 

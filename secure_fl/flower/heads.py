@@ -20,7 +20,7 @@ from secure_fl.data import Dataset
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
 from secure_fl.federation import Client
 from secure_fl.federation.checkpoint import records_digest
-from secure_fl.files import new_folder
+from secure_fl.files import make_folder, new_folder, reserve
 from secure_fl.flower.transport import Line
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
@@ -31,6 +31,7 @@ from secure_fl.heads.released import (
     save_statements,
     train_private_head,
 )
+from secure_fl.heads.run_folder import run_room
 
 ORIGIN = "origin.json"
 """What a kept head was made of, as a digest."""
@@ -169,10 +170,13 @@ class HeadKeeper:
     def _keep(self, run: Path, manifest: Manifest, data: Dataset, origin: str) -> None:
         runs = sorted(path.parent for path in self._folder.glob(f"*/{ORIGIN}"))
         earlier = next((path for path in runs if _origin(path) == origin), None)
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder, mode=0o700)
         with new_folder(run) as aside:
             if earlier is None:
+                # Before anything is booked: what was spent must not be lost for want of room.
+                free = reserve(aside, run_room([(len(data), data.n_features)]))
                 head, statements = self._trained(manifest, data)
+                free()
                 save_head(aside, head, manifest)
                 save_statements(aside, statements)
             else:

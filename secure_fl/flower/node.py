@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dp import BudgetError
+from dp import BudgetError, StorageError
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.crypto.keys import KEY, Directory, Identity, Member
 from secure_fl.errors import (
@@ -35,6 +35,7 @@ from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.parameters import Parameters
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
+from secure_fl.files import make_folder, prove_writable
 from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
 from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.kept_client import KeptClient
@@ -85,17 +86,20 @@ class Node:
         """The answer to one request; what fails here is told by its kind alone.
 
         Raises:
-            OSError: the folder cannot be used.
+            InputError: the folder cannot be used; nothing was answered.
+            StorageError: its disk is full; nothing was answered.
         """
         with self._locked():
             kept = self._kept()
+            # Before anything is booked: what was answered must be kept, so it must be possible.
+            prove_writable(self._file, self._room())
             try:
                 found = self._answer(wire.decode(request, kind=REQUEST, source="server"), kept)
             except StepError as error:
                 log.error("%s", error)
                 cause = error.__cause__
                 found = {"failed": type(cause if cause is not None else error).__name__}
-            except (InputError, ProtocolError, QuorumError, BudgetError) as error:
+            except (InputError, ProtocolError, QuorumError, BudgetError, StorageError) as error:
                 log.error('client "%s": %s', self.name, error)
                 found = {"dropped": type(error).__name__}
             except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -111,10 +115,14 @@ class Node:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder, mode=0o700)
         with (self._folder / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    def _room(self) -> int:
+        """Bytes to ask the disk for: twice what is kept now, and some."""
+        return (1 << 16) + (2 * self._file.stat().st_size if self._file.exists() else 0)
 
     def _kept(self) -> dict[str, Any]:
         if not self._file.exists():

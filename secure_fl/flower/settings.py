@@ -71,7 +71,7 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
 
 
 def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
-    from secure_fl.heads.released import open_books
+    from secure_fl.privacy.ledgers import open_books
 
     if "ledger" not in own:
         return None

@@ -58,8 +58,9 @@ def _train_heads(
 def _release_heads(
     exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
 ) -> None:
-    from secure_fl.heads.record_private import release_heads
-    from secure_fl.heads.run_folder import create_run
+    from secure_fl.files import new_folder, reserve
+    from secure_fl.heads.record_private import RELEASED, release_heads
+    from secure_fl.heads.run_folder import fill_run, run_room
     from secure_fl.privacy.promises import record_promise
 
     assert plan.epsilon is not None
@@ -81,10 +82,15 @@ def _release_heads(
         encoder_fingerprint=encoder_fingerprint(recipe.encoder),
     )
     privacy = record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
-    heads, manifest, statement = release_heads(
-        fed, manifest, privacy, fit_range=True, seed=recipe.seed
-    )
-    create_run(plan.out, heads, manifest, [(head.client, statement) for head in heads])
+    with new_folder(plan.out) as aside:
+        # Before anything is booked: what was spent must not be lost for want of room.
+        size = RELEASED * len(plan.classes), manifest.n_features
+        free = reserve(aside, run_room([size] * len(plan.clients)))
+        heads, manifest, statements = release_heads(
+            fed, manifest, privacy, fit_range=True, seed=recipe.seed
+        )
+        free()
+        fill_run(aside, heads, manifest, statements)
     progress(f"{plan.out}: {recipe.method}, one public head; {privacy.text()}")
 
 
@@ -93,10 +99,17 @@ def _train_model(
 ) -> None:
     import shutil
 
-    from secure_fl.files import new_folder
+    from secure_fl.files import new_folder, reserve
     from secure_fl.privacy.promises import RecordPrivacy
-    from secure_fl.training.linear import model_weights, origin_of, random_features
+    from secure_fl.training.linear import (
+        model_numbers,
+        model_weights,
+        origin_of,
+        random_features,
+        rounds_of,
+    )
     from secure_fl.training.linear_model import LinearModel
+    from secure_fl.training.loop import files_room, prove_checkpoint
     from secure_fl.training.model_files import FILE
 
     privacy = _privacy(plan, recipe)
@@ -120,11 +133,17 @@ def _train_model(
     with new_folder(plan.out) as aside:
         metrics = aside / "metrics.jsonl"
         lines = metrics if plan.checkpoint is None else Path(f"{plan.checkpoint}.jsonl")
+        # Before anything is booked: what was spent must not be lost for want of room.
+        numbers = model_numbers(recipe, width, len(plan.classes))
+        room = files_room(numbers, rounds=rounds_of(recipe), clients=len(plan.clients))
+        prove_checkpoint(plan.checkpoint, sum(room))
+        free = reserve(aside, room)
         states = recipe.states(LinearRun(fed, objective, width, plan.seed, promise), start)
         for each in fed.rounds(
             states, checkpoint=plan.checkpoint, metrics=lines, progress=progress
         ):
             state = each
+        free()
         if plan.checkpoint is not None:
             shutil.copyfile(lines, metrics)
         spent = None if noise is None else fed.privacy_statement()

@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from dp import Record, Statement
+from dp import JointLedger, Record, Statement
+from dp.statement import in_all
 from kahm import Bank, Measure
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
@@ -22,8 +23,10 @@ from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
 from secure_fl.trainers.linear._noisy_moments import SENSITIVITY
 from secure_fl.trainers.linear._record_noise import GRID
-from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS
+from secure_fl.trainers.linear.kahm_record_private import BATCH, REFINEMENTS
 
+RELEASED = BATCH
+"""Synthetic records of a machine, of which a head has one a class."""
 REACH = 6.0
 """Queries' cosines with a machine's point that the codes tell apart, in root mean squares."""
 
@@ -35,7 +38,7 @@ def train_record_private_heads(
     *,
     fit_range: bool,
     seed: int = 0,
-) -> tuple[list[Head], Manifest, Statement]:
+) -> tuple[list[Head], Manifest, list[tuple[str, Statement]]]:
     """One head for all clients, from masked sums under noise that hides every record.
 
     Args:
@@ -83,7 +86,7 @@ def release_heads(
     *,
     fit_range: bool,
     seed: int = 0,
-) -> tuple[list[Head], Manifest, Statement]:
+) -> tuple[list[Head], Manifest, list[tuple[str, Statement]]]:
     """As `train_record_private_heads`, of any federation under secure aggregation."""
     (state,) = fed.rounds(
         kahm_record_private(
@@ -103,7 +106,7 @@ def release_heads(
         low, high = released_range(bank, state, rng, manifest.measure)  # type: ignore[arg-type]  # checked by the manifest
         manifest = attrs.evolve(manifest, low=low, high=high)
     heads = [Head(name, bank) for name in manifest.clients]
-    return heads, manifest, _statement(state, privacy, manifest, threshold)
+    return heads, manifest, _statements(state, privacy, manifest, threshold)
 
 
 def released_range(
@@ -134,9 +137,26 @@ def released_range(
     return float(near.min()), float(far.max())
 
 
+def _statements(
+    state: RecordPrivateState, privacy: RecordPrivacy, manifest: Manifest, threshold: int
+) -> list[tuple[str, Statement]]:
+    """By client: the promise is the same, but each may have books of its own."""
+    shared = _statement(state, privacy, manifest, threshold)
+    if not isinstance(privacy.ledger, JointLedger):
+        return [(name, shared) for name in manifest.clients]
+    found = []
+    for name, book in zip(manifest.clients, privacy.ledger.books, strict=True):
+        total = book.running_total(privacy.delta, Record(privacy.norm))
+        digest = book.digest_of(state.event)
+        assumed = (*shared.assumptions[:-1], in_all(total))
+        found.append((name, attrs.evolve(shared, ledger_digest=digest, assumptions=assumed)))
+    return found
+
+
 def _statement(
     state: RecordPrivateState, privacy: RecordPrivacy, manifest: Manifest, threshold: int
 ) -> Statement:
+    total = privacy.ledger.running_total(privacy.delta, Record(privacy.norm))
     d, outputs = manifest.n_features, len(manifest.classes)
     return Statement(
         guarantee=True,
@@ -160,7 +180,7 @@ def _statement(
             f"at least {threshold} clients that follow the protocol stay in every sum, and the"
             " server does not learn their noise",
             "each record is with one client",
-            "the data set was released once with this promise; further releases add up",
+            in_all(total),
         ),
         not_protected=(
             "the number of records",

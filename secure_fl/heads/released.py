@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dp
-from dp.ledger import check_budget
 from dp.release import Smoothing, make_plan
 from fhe.envelope import write_atomic
 from kahm import Bank, split
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
+from secure_fl.privacy.ledgers import Shelf
 from secure_fl.progress import Progress, quiet
 
 Array = NDArray[Any]
@@ -54,31 +54,16 @@ class PrivacyPlan:
 
 
 def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledger:
-    """A client's ledger, made where there is none.
-
-    It belongs to the data, not to a run: every release of the data set must be in it.
+    """A client's ledger in a folder, made where there is none; see `secure_fl.privacy.ledgers`.
 
     Raises:
-        InputError: a budget is given that differs from the ledger's.
+        InputError: a budget is given that differs from the ledger's, or the place cannot be used.
         dp.LedgerError: the ledger was edited.
     """
-    return open_books(folder / f"{client}.jsonl", client, budget)
+    return Shelf(folder).open(client, budget)
 
 
-def open_books(path: Path, data_set: str, budget: dp.Budget | None) -> dp.Ledger:
-    """As `open_ledger`, of a file anywhere."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return dp.Ledger.create(path, data_set, budget)
-    ledger = dp.Ledger.open(path)
-    if budget is not None and ledger.budget != budget:
-        raise InputError(
-            f"{path}: holds budget {ledger.budget}, not {budget}; leave the budget out"
-        )
-    return ledger
-
-
-def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, folder: Path) -> None:
+def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, shelf: Shelf) -> None:
     """Asks every client's ledger before any is written to or any noise is drawn.
 
     Raises:
@@ -96,11 +81,54 @@ def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, fo
         smoothing=plan.smoothing,
     ).event(n_features, "head")
     for client in clients:
-        path = folder / f"{client}.jsonl"
-        if path.exists():
-            open_ledger(folder, client, plan.budget).check(event)
-        else:
-            check_budget(path, plan.budget, (), event)
+        shelf.check(client, plan.budget, event)
+
+
+@attrs.frozen
+class _Planned:
+    """A client's release that is checked and not booked yet."""
+
+    client: str
+    prepared: dp.Prepared
+    cells: list[int]
+    classes: int
+
+    @classmethod
+    def of(
+        cls,
+        client: str,
+        X: Array,
+        y: NDArray[np.integer[Any]],
+        manifest: Manifest,
+        plan: PrivacyPlan,
+    ) -> "_Planned":
+        if len(y) == 0:
+            raise InputError(f'client "{client}": 0 records, a head needs at least 1')
+        batches: list[Array] = []
+        cells: list[int] = []
+        for c in np.unique(y).tolist():
+            own = split(X[y == c], manifest.batch_size, "order", np.random.default_rng(0))
+            batches += own
+            cells += [c] * len(own)
+        prepared = dp.prepare_batches(
+            batches,
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            adjacency=plan.adjacency,
+            bounds=plan.bounds,
+            grid=plan.grid,
+            batching=manifest.batching,  # type: ignore[arg-type]  # checked by the manifest
+            mechanism=plan.mechanism,
+            smoothing=plan.smoothing,
+            purpose=f"head of client {client}",
+        )
+        return cls(client, prepared, cells, len(manifest.classes))
+
+    def release(self, ledger: dp.Ledger, digest: str) -> tuple[Head, dp.Statement]:
+        """Draws the noise, which the ledger holds already, and fits the machines."""
+        released = self.prepared.release(ledger, digest)
+        bank = Bank.fit(list(released.matrices), self.cells, self.classes)
+        return Head(self.client, bank), released.statement
 
 
 def train_private_head(
@@ -126,57 +154,43 @@ def train_private_head(
         dp.InputError: the plan makes no sense for these records.
         dp.BudgetError: the ledger's budget does not allow it; nothing was drawn.
     """
-    if len(y) == 0:
-        raise InputError(f'client "{client}": 0 records, a head needs at least 1')
-    batches: list[Array] = []
-    cells: list[int] = []
-    for c in np.unique(y).tolist():
-        own = split(X[y == c], manifest.batch_size, "order", np.random.default_rng(0))
-        batches += own
-        cells += [c] * len(own)
-    released = dp.release_batches(
-        batches,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        adjacency=plan.adjacency,
-        bounds=plan.bounds,
-        grid=plan.grid,
-        batching=manifest.batching,  # type: ignore[arg-type]  # checked by the manifest
-        mechanism=plan.mechanism,
-        smoothing=plan.smoothing,
-        ledger=ledger,
-        purpose=f"head of client {client}",
-    )
-    bank = Bank.fit(list(released.matrices), cells, len(manifest.classes))
-    return Head(client, bank), released.statement
+    planned = _Planned.of(client, X, y, manifest, plan)
+    return planned.release(ledger, ledger.spend(planned.prepared.event))
 
 
 def train_private_heads(
     clients: Sequence[tuple[str, Array, NDArray[np.integer[Any]]]],
     manifest: Manifest,
     plan: PrivacyPlan,
-    ledgers: Path,
+    ledgers: Path | Shelf,
     progress: Progress = quiet,
 ) -> tuple[list[Head], list[tuple[str, dp.Statement]]]:
     """Every client's head from its own release, each an event in the client's own ledger.
+
+    The events are booked together, in every ledger or in none, before any noise is drawn.
 
     Args:
         clients: name, scaled features (n, n_features) and class codes (n,) of each client.
         manifest: the federation's facts.
         plan: what every client promises.
-        ledgers: folder with one ledger a client.
+        ledgers: the clients' ledgers, or the folder with them.
         progress: told after every client.
 
     Raises:
         dp.BudgetError: a client's budget does not allow it; no client released anything.
+        dp.StorageError: the disk is full; no client released anything.
     """
-    check_budgets([name for name, _, _ in clients], manifest.n_features, plan, ledgers)
+    shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
+    check_budgets([name for name, _, _ in clients], manifest.n_features, plan, shelf)
+    planned = [_Planned.of(name, X, y, manifest, plan) for name, X, y in clients]
+    books = [shelf.open(each.client, plan.budget) for each in planned]
+    events = [each.prepared.event for each in planned]
+    digests = dp.book(list(zip(books, events, strict=True)))
     heads, statements = [], []
-    for i, (name, X, y) in enumerate(clients):
-        ledger = open_ledger(ledgers, name, plan.budget)
-        head, statement = train_private_head(name, X, y, manifest, plan, ledger)
+    for i, (each, ledger, digest) in enumerate(zip(planned, books, digests, strict=True)):
+        head, statement = each.release(ledger, digest)
         heads.append(head)
-        statements.append((name, statement))
+        statements.append((each.client, statement))
         progress("releasing and training", i + 1, len(clients))
     return heads, statements
 

@@ -40,10 +40,30 @@ def create_run(
         InputError: the folder exists and is not empty.
     """
     with new_folder(path) as aside:
-        sizes = {head.client: save_head(aside, head, manifest) for head in heads}
-        save_statements(aside, statements)
-        save_manifest(aside, manifest)
+        return fill_run(aside, heads, manifest, statements)
+
+
+def fill_run(
+    folder: Path,
+    heads: Sequence[Head],
+    manifest: Manifest,
+    statements: Sequence[tuple[str, Statement]] = (),
+) -> dict[str, int]:
+    """As `create_run`, into a folder of `new_folder` that is still aside."""
+    sizes = {head.client: save_head(folder, head, manifest) for head in heads}
+    save_statements(folder, statements)
+    save_manifest(folder, manifest)
     return sizes
+
+
+def run_room(clients: Sequence[tuple[int, int]]) -> list[int]:
+    """Bytes that the files of a run folder have at most, for `reserve`.
+
+    Args:
+        clients: records and features of each client's head.
+    """
+    small = 1 << 20
+    return [small, *(small + n * (4 * d + 256) for n, d in clients)]
 
 
 def load_run(path: Path, clients: Sequence[str] = ()) -> tuple[Manifest, list[Head]]:

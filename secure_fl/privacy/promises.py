@@ -9,6 +9,8 @@ from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy, calibrate
 from secure_fl.federation.noises import NoiseName
 from secure_fl.federation.privacy import UNIT
+from secure_fl.files import placed
+from secure_fl.privacy.ledgers import Shelf, open_books
 
 
 class Planned(Protocol):
@@ -44,8 +46,10 @@ class RecordPrivacy:
     def text(self) -> str:
         """What the books say, in one line with the unit."""
         unit = Record(self.norm)
-        total = self.ledger.get_epsilon(self.delta, unit)
-        return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
+        total = self.ledger.finite_epsilon(self.delta, unit)
+        return (
+            f"epsilon {total.epsilon:.4g} at delta {total.delta:g} per {unit.unit} ({total.rule})"
+        )
 
 
 def client_privacy(
@@ -54,7 +58,7 @@ def client_privacy(
     epsilon: float,
     delta: float,
     clip: float | None,
-    books: Path,
+    books: Path | Shelf,
     noise: NoiseName = "gaussian",
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the method together need.
@@ -65,7 +69,8 @@ def client_privacy(
         epsilon: above 0, per client's contribution.
         delta: in (0, 1).
         clip: public L2 norm of a client's update.
-        books: the federation's ledger; made, with this budget, where there is none.
+        books: the federation's ledger, made with this budget where there is none; or those of its
+            clients, of which every one gets the events.
         noise: its kind; see `ClientPrivacy`.
 
     Raises:
@@ -85,21 +90,27 @@ def client_privacy(
     return ClientPrivacy(clip, multiplier, sums, ledger, delta, noise=noise)
 
 
-def record_promise(epsilon: float, delta: float, norm: float, books: Path) -> RecordPrivacy:
+def record_promise(epsilon: float, delta: float, norm: float, books: Path | Shelf) -> RecordPrivacy:
     """What a run promises every record.
 
     Args:
         epsilon: above 0, per record replaced.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to.
-        books: the federation's ledger; made, with this budget, where there is none.
+        books: the federation's ledger, made with this budget where there is none; or those of its
+            clients, of which every one gets the events.
 
     Raises:
         dp.LedgerError: the ledger was edited.
     """
+
     ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
     return RecordPrivacy(epsilon, delta, norm, ledger)
 
 
-def _opened(books: Path, budget: Budget) -> Ledger:
-    return Ledger.open(books) if books.exists() else Ledger.create(books, books.stem, budget)
+def _opened(books: Path | Shelf, budget: Budget) -> Ledger:
+    if isinstance(books, Shelf):
+        return books.joint(tuple(books.records))
+    with placed(books):
+        exists = books.exists()
+    return Ledger.open(books) if exists else open_books(books, books.stem, budget)

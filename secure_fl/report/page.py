@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 import dp
+from dp.statement import RELEASED_ONCE
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.report import figures, html
 from secure_fl.report.facts import Facts
@@ -126,7 +127,7 @@ def _protected(facts: Facts) -> list[str]:
                 "Booked: the event of the statement is in the client's verified ledger. A dash"
                 " means that no ledger was given for it."
             ),
-            _assumed(statements),
+            _assumed(facts, statements),
             html.folded(
                 "every statement in full",
                 "".join(
@@ -147,8 +148,23 @@ def _promise_row(each: ClientPrivacy) -> tuple[html.Cell, ...]:
     return (each.client, s.promise, s.noise_scale, levels or "-", each.booked)
 
 
-def _assumed(statements: Sequence[tuple[str, dp.Statement]]) -> str:
-    assumed = dict.fromkeys(line for _, s in statements for line in s.assumptions)
+def _assumed(facts: Facts, statements: Sequence[tuple[str, dp.Statement]]) -> str:
+    # Statements of earlier versions assume one release; the books may know better.
+    more = {
+        each.client: "; ".join(
+            f"{t.events} event(s) per {t.unit}, epsilon {t.epsilon:.4g} at delta {t.delta:.3g}"
+            for t in each.totals
+        )
+        for each in facts.privacy
+        if sum(total.events for total in each.totals) > 1
+    }
+    assumed = dict.fromkeys(
+        f"the ledger of client {client} holds {more[client]}: that is what its data set spent"
+        if line == RELEASED_ONCE and client in more
+        else line
+        for client, s in statements
+        for line in s.assumptions
+    )
     open_ = dict.fromkeys(line for _, s in statements for line in s.not_protected)
     return (
         "<h3>The promises assume</h3>"

@@ -101,7 +101,7 @@ def ledger_totals(ledger: dp.Ledger) -> tuple[LedgerTotal, ...]:
         own = [event for event in events if event.adjacency == unit]
         limit = budget if budget is not None and budget.adjacency == unit else None
         delta = limit.delta if limit is not None else _delta_of(own)
-        total = ledger.get_epsilon(delta, unit)
+        total = ledger.finite_epsilon(delta, unit)
         found.append(
             LedgerTotal(
                 unit.unit,

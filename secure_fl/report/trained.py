@@ -89,13 +89,15 @@ def gather_trained(
 
 
 def _totals(ledger: Path, *, own: bool) -> tuple[tuple[str, LedgerTotal], ...]:
-    if own:
-        files = sorted(ledger.glob("*.jsonl")) if ledger.is_dir() else []
+    if ledger.is_dir():
+        files = sorted(ledger.glob("*.jsonl"))
         if not files:
-            raise InputError(f"{ledger}: every client keeps a ledger of its own; name their folder")
+            raise InputError(f"{ledger}: no client's ledger (NAME.jsonl) is here")
         return tuple((f.stem, each) for f in files for each in ledger_totals(dp.Ledger.open(f)))
+    if own:
+        raise InputError(f"{ledger}: every client keeps a ledger of its own; name their folder")
     if not ledger.is_file():
-        raise InputError(f"{ledger}: a trainer keeps one ledger, a file; name it")
+        raise InputError(f"{ledger}: no such ledger; name the file, or the folder of the clients'")
     return tuple(("the federation", each) for each in ledger_totals(dp.Ledger.open(ledger)))
 
 

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 import fhe
 from secure_fl.errors import InputError
+from secure_fl.files import make_folder
 from secure_fl.heads.head import load_head
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.service.channel import Channel
@@ -44,7 +45,7 @@ def load_contributor(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; get the new ones"
         )
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(state, mode=0o700)
     outbox = Outbox(state / "outbox.db")
     return Contributor(member, manifest, head, public, terms, outbox, Metrics())
 

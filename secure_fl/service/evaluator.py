@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from secure_fl.files import make_folder
 from secure_fl.service.evaluations import Evaluations
 from secure_fl.service.gate import Caller, Gate, Refusal
 from secure_fl.service.limits import Limits, Nonces
@@ -33,7 +34,7 @@ class Evaluator:
         state: Path,
         limits: Limits,
     ) -> None:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(state, mode=0o700)
         self.limits, self.metrics, self.stopping = limits, Metrics(), False
         self.store = Store(state / "batches.db")
         # A request may name a time that lies ahead, and is valid for as long after it.

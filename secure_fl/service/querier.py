@@ -22,6 +22,7 @@ WAIT = 20.0
 """Seconds that one call waits for news."""
 
 Told = Callable[[Mapping[str, Any]], None]
+Spend = Callable[[bytes], Audit]
 
 
 @frozen(kw_only=True)
@@ -131,7 +132,7 @@ class Querier:
         self,
         batch: str,
         secret: fhe.SecretKeys,
-        audit: Audit | None,
+        audit: Audit | Spend | None,
         *,
         told: Told,
         queries: int | None = None,
@@ -141,7 +142,8 @@ class Querier:
         Args:
             batch: its name.
             secret: keys that read.
-            audit: known answers that were mixed in; None without.
+            audit: known answers that were mixed in, or what gives them for the bytes of an answer
+                (`fhe.audit.spend_audit`, say), before anything is read of it; None without.
             told: hears the batch's status whenever it changes.
             queries: how many were asked, without the known answers; None takes the answer's word.
 
@@ -177,11 +179,13 @@ class Querier:
         self,
         received: Received,
         secret: fhe.SecretKeys,
-        audit: Audit | None,
+        audit: Audit | Spend | None,
         *,
         queries: int | None = None,
     ) -> Answered:
         """Decrypts what was received and takes out the known answers; as `fetch`."""
+        if audit is not None and not isinstance(audit, Audit):
+            audit = audit(received.answer.to_bytes())
         if queries is not None and audit is not None:
             queries += audit.known
         classes = fhe.read_answer(received.answer, secret, queries=queries)

@@ -17,7 +17,7 @@ from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.linear_model import LinearModel, mapped
-from secure_fl.training.loop import federation_of, last_state, traffic_of
+from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
 from secure_fl.training.outcome import Trained
 
 
@@ -131,6 +131,23 @@ def origin_of(
         "clients": clients,
         "privacy": privacy,
     }
+
+
+def linear_room(settings: LinearSettings, clients: Sequence[Dataset]) -> list[int]:
+    """Bytes that the files of a run have at most; see `files_room`."""
+    numbers = model_numbers(settings, clients[0].n_features, len(clients[0].classes))
+    return files_room(numbers, rounds=rounds_of(settings), clients=len(clients))
+
+
+def rounds_of(settings: LinearSettings) -> int:
+    """Rounds of a method; one of methods that are done after one sum."""
+    return int(getattr(settings, "rounds", 1))
+
+
+def model_numbers(settings: LinearSettings, width: int, classes: int) -> int:
+    """Numbers that a model of d features and C classes has, at most."""
+    features = settings.random_features
+    return features * (width + 1 + classes) if features else (width + 1) * classes
 
 
 def model_inputs(

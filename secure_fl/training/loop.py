@@ -15,6 +15,7 @@ from secure_fl.federation import (
     SecureAggregation,
 )
 from secure_fl.federation.divergence import Excess, require_sound
+from secure_fl.files import prove_writable
 from secure_fl.trainers.settings import Settings
 
 States = Iterator[Any]
@@ -115,3 +116,32 @@ def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:
     """Bytes that each client sent and received so far, by name."""
     totals = {name: fed.meter.total(name) for name in fed.names}
     return {name: (each.bytes_up, each.bytes_down) for name, each in totals.items()}
+
+
+def files_room(numbers: int, *, rounds: int, clients: int, personal: bool = False) -> list[int]:
+    """Bytes that a run's files have at most, for `secure_fl.files.reserve`.
+
+    Args:
+        numbers: of the model, 8 bytes each at most.
+        rounds: in the log.
+        clients: in every line of the log.
+        personal: whether every client may get a model of its own.
+    """
+    model = (1 << 20) + 8 * numbers
+    return [model] * (1 + clients * personal) + [rounds * (1024 + 512 * clients)]
+
+
+def prove_checkpoint(checkpoint: Path | None, size: int) -> None:
+    """Raises what keeping a checkpoint and its log of rounds would, before anything is spent.
+
+    Args:
+        checkpoint: the file, or None.
+        size: bytes of the model and of the log together.
+
+    Raises:
+        InputError: a file cannot be written there.
+        StorageError: there is no room.
+    """
+    if checkpoint is not None:
+        prove_writable(checkpoint, size)
+        prove_writable(Path(f"{checkpoint}.jsonl"), size)

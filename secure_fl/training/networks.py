@@ -11,7 +11,7 @@ from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
-from secure_fl.heads.released import open_ledger
+from secure_fl.privacy.ledgers import Shelf, prove_room
 from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings
 from secure_fl.trainers.networks.fedavg import NetworkState
 from secure_fl.trainers.networks.fedrco import (
@@ -23,7 +23,7 @@ from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model, accuracy
 from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
-from secure_fl.training.loop import federation_of, last_state, traffic_of
+from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
 from secure_fl.training.network_model import TrainedNetwork
 from secure_fl.training.outcome import Trained
 
@@ -38,7 +38,7 @@ def train_network(
     test: Dataset | None = None,
     client_level: ClientPrivacy | None = None,
     record_level: DPSGD | None = None,
-    ledgers: Path | None = None,
+    ledgers: Path | Shelf | None = None,
     budget: float | None = None,
     checkpoint: Path | None = None,
     metrics: Path | None = None,
@@ -55,7 +55,7 @@ def train_network(
         test: records that the accuracy is measured on after every round, if any.
         client_level: noise planned for `settings.sums` sums.
         record_level: promise of every client, with `ledgers`; not beside `client_level`.
-        ledgers: folder with one ledger a client; made where there are none.
+        ledgers: the clients' ledgers, or the folder with them; made where there are none.
         budget: epsilon, at the promise's delta, that a new ledger may spend; None sets no limit.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
@@ -130,13 +130,20 @@ def train_network(
     return Trained(network, state.round, dict(figures), traffic, spent, personal)
 
 
+def network_room(settings: NetworkSettings, clients: Sequence[Dataset]) -> list[int]:
+    """Bytes that the files of a run have at most; see `files_room`."""
+    model = settings.specification(len(clients[0].classes), clients[0].n_features)
+    numbers = len(model.initial(np.random.default_rng(0)))
+    return files_room(numbers, rounds=settings.rounds, clients=len(clients), personal=True)
+
+
 def _open_books(
     members: Sequence[Client],
     model: Model,
     training: LocalTraining,
     settings: NetworkSettings,
     seed: int,
-    folder: Path,
+    ledgers: Path | Shelf,
     budget: float | None,
 ) -> None:
     """Gives every client its ledger, and asks all before any of them spends."""
@@ -145,12 +152,15 @@ def _open_books(
 
     assert training.privacy is not None
     limit = None if budget is None else Budget(budget, training.privacy.delta, UNIT)
+    shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
     for member in members:
-        member.ledger = open_ledger(folder, member.name, limit)
+        member.ledger = shelf.open(member.name, limit)
     for member in members:
         member.begin(seed, 0, 0)
         plan = make_plan(len(member), training, features=settings.releases_features)
         Books(member, model, training).check(plan)
+    events = settings.sums(len(members))
+    prove_room((member.ledger for member in members if member.ledger is not None), events)
 
 
 def _of_clients(

@@ -14,11 +14,13 @@ from dp import (
     Event,
     Gaussian,
     InputError,
+    JointLedger,
     Ledger,
     LedgerError,
     Membership,
     Promise,
     Record,
+    book,
 )
 
 UNIT = Element(1.0)
@@ -225,20 +227,87 @@ def test_only_the_owner_can_read_the_books(ledger: Ledger):
     assert ledger.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_failed_write_leaves_the_old_books(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
-    import os
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from dp import Element, Event, Ledger, Promise, StorageError, book
+paths = [Path(p) for p in sys.argv[2:]]
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+event = Event("a release", Element(1.0), Promise(0.5, 0.0))
+try:
+    book([(Ledger(path), event) for path in paths])
+except StorageError as error:
+    print(error)
+"""
 
+
+def limited(size: int, *paths: Path) -> str:
+    """What booking in all of them says where no file may be larger than `size` bytes."""
+    command = [sys.executable, "-c", LIMITED, str(size), *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_a_write_that_the_storage_refuses_leaves_the_old_books(ledger: Ledger):
     ledger.spend(EVENT)
     before = ledger.path.read_bytes()
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        ledger.spend(EVENT)
+    said = limited(len(before) + 10, ledger.path)
+    assert "cannot be written (File too large)" in said
+    assert said.count("\n") == 1
     assert ledger.path.read_bytes() == before
-    assert [p.name for p in ledger.path.parent.iterdir() if p.suffix == ".tmp"] == []
+    assert [p.name for p in ledger.path.parent.iterdir()] == [ledger.path.name]
+
+
+@pytest.mark.parametrize("full", [0, 1, 2])
+def test_several_books_get_an_event_together_or_none_does(tmp_path: Path, full: int):
+    """One of them is so long that the limit on sizes stops it alone, whichever it is."""
+    books = [Ledger.create(tmp_path / f"{i}", "trial") for i in range(3)]
+    for _ in range(6):
+        books[full].spend(EVENT)
+    before = [book.path.read_bytes() for book in books]
+    assert "cannot be written" in limited(len(before[full]) + 10, *(b.path for b in books))
+    assert [book.path.read_bytes() for book in books] == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1", "2"]
+    assert limited(1 << 20, *(b.path for b in books)) == ""
+    assert [len(b.events) for b in books] == [1 + 6 * (i == full) for i in range(3)]
+
+
+def test_one_budget_that_has_no_room_keeps_all_books_as_they_are(tmp_path: Path):
+    books = [
+        Ledger.create(tmp_path / name, "trial", Budget(limit, 1e-4, UNIT))
+        for name, limit in (("a", 3.0), ("b", 0.5))
+    ]
+    with pytest.raises(BudgetError, match="/b:"):
+        book([(each, EVENT) for each in books])
+    assert [each.events for each in books] == [(), ()]
+
+
+def test_joint_books_hold_one_event_each_and_say_the_largest_total(tmp_path: Path):
+    first, second = (Ledger.create(tmp_path / name, "trial") for name in "ab")
+    second.spend(EVENT)
+    joint = JointLedger.of([first, second])
+    name = joint.spend(EVENT)
+    assert [len(each.events) for each in joint.each] == [1, 2]
+    for each in joint.each:
+        digest = each.digest_of(name)
+        assert digest is not None
+        assert each.holds(digest)
+    assert joint.get_epsilon(1e-4).epsilon == second.get_epsilon(1e-4).epsilon > 1.5
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("delta", [1e-5, 3.3e-7, 0.2])
+def test_the_least_delta_is_the_least_of_three_digits(tmp_path: Path, count: int, delta: float):
+    ledger = Ledger.create(tmp_path / "l", "trial")
+    ledger.spend(Event("a release", UNIT, Promise(1.0, delta), count=count))
+    least = ledger.least_delta(UNIT)
+    # At most the basic rule's: what rounding up leaves of delta may give a better one.
+    found = ledger.get_epsilon(least, UNIT).epsilon
+    assert 0.9 * count < found <= count * (1 + 1e-9)
+    below = least * (1 - 1 / 100) - 1e-300
+    assert ledger.get_epsilon(below, UNIT).epsilon == float("inf")
+    assert float(f"{least:.3g}") == least
+    assert f"epsilon {found:.4g} at delta {least:.3g}" in ledger.running_total(delta / 9, UNIT)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,12 @@ def cubed_lengths(client: Client, objective: LogisticRidge) -> Tree:
 
 
 def hessian_lipschitz(fed: Federation, objective: LogisticRidge) -> float:
-    """L_* of f in the spectral norm: mean of |a|^3 / (6 sqrt 3), from one sum."""
-    return THIRD_DERIVATIVE * float(fed.sum(cubed_lengths, objective)) / len(fed.survivors)
+    """L_* of f in the spectral norm: mean of |a|^3 / (6 sqrt 3), from one sum.
+
+    Noise may bring the sum below 0, where no bound is; 0 is then the nearest that can be.
+    """
+    mean = float(fed.sum(cubed_lengths, objective)) / len(fed.survivors)
+    return THIRD_DERIVATIVE * max(mean, 0.0)
 
 
 def fednl_cr(

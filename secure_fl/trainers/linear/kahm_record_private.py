@@ -176,11 +176,13 @@ def kahm_record_private(
         colluding: clients whose part of the noise the server might learn from them, >= 0.
 
     Raises:
+        InputError: a number out of its range, or more classes than `check_machines` takes.
         PrivacyError: no secure aggregation, or no honest client is surely left.
         BudgetError: the ledger's budget would be exceeded; nothing was drawn.
         QuorumError: fewer clients survived than the threshold; the books keep the event.
     """
     check_task("kahm_record_private", norm, features, outputs)
+    check_machines(features, outputs)
     whole = calibrate(epsilon, delta, 1)
     share = (1.0 - MOMENT_SHARE) / REFINEMENTS
     size = moment_count(features, outputs)
@@ -224,6 +226,44 @@ def _equally_long(weights: Array) -> Array:
     return scaled
 
 
+def check_machines(features: int, outputs: int) -> None:
+    """Raises InputError unless C points in d dimensions can be corners of a simplex: C <= d + 1."""
+    if outputs > features + 1:
+        raise InputError(
+            f"kahm-record-private: {outputs} classes and {features} features, at most"
+            f" {features + 1} classes have a machine each then; add features, or take private-ridge"
+        )
+
+
+def _independent(weights: Array, rng: np.random.Generator) -> Array:
+    """The discriminants, moved by as little as makes them corners of a simplex.
+
+    Noise and rounding may leave two alike, or one that is not finite. What was released is spent,
+    so it is mended after the fact: it holds nothing private that a draw could add to.
+    """
+    weights = np.nan_to_num(weights, nan=0.0, posinf=0.0, neginf=0.0)
+    strength: float = 0.0
+    moved: Array = weights
+    # Only directions count in the end, so the size may be made 1 for the draw to compare with.
+    unit = weights / (float(np.abs(weights).max()) or 1.0)
+    while not _are_corners(moved):
+        strength = 10 * strength or 1e-9
+        drawn: Array = strength * rng.standard_normal(weights.shape)
+        moved = unit + drawn
+    return moved
+
+
+def _are_corners(weights: Array) -> bool:
+    inner = _inner(weights)
+    return int(np.linalg.matrix_rank(inner)) == len(inner)
+
+
+def _inner(weights: Array) -> Array:
+    steps: Array = weights[:, 1:] - weights[:, :1]
+    inner: Array = steps.T @ steps
+    return inner
+
+
 def discriminant_machines(
     weights: Array,
     norm: float,
@@ -246,15 +286,12 @@ def discriminant_machines(
         spread: their root mean square distance from the point over `norm`, >= 0.
 
     Raises:
-        InputError: discriminants that are no corners of a simplex (two alike, say).
+        InputError: more discriminants than `check_machines` takes.
     """
+    check_machines(*weights.shape)
+    weights = _independent(weights, rng)
+    inner = _inner(weights)
     steps = weights[:, 1:] - weights[:, :1]
-    inner = steps.T @ steps
-    if np.linalg.matrix_rank(inner) < len(inner):
-        raise InputError(
-            f"{weights.shape[1]} discriminants are not independent; more noise than"
-            " signal, or more classes than features"
-        )
     centre = weights[:, 0] + steps @ np.linalg.solve(2.0 * inner, np.diag(inner))
     points = (weights - centre[:, None]).T
     points *= norm / np.linalg.norm(points, axis=1, keepdims=True)

@@ -19,7 +19,6 @@ import torch
 from dp import Event, Gaussian, Ledger, Membership
 from dp.calibration import noise_multiplier
 from dp.exact import RandomSource
-from dp.ledger import check_budget
 from secure_fl.crypto.keys import derive, digest
 from secure_fl.federation import Client, PrivacyError
 from secure_fl.federation.checkpoint import records_digest
@@ -185,8 +184,7 @@ class Books:
             left = self._privacy.rounds - self._rounds_booked(kind)
             if left > 0:
                 planned.append(Event("planned", UNIT, gaussian=_times(plan.event(kind), left)))
-        ledger = self._ledger
-        check_budget(ledger.path, ledger.budget, ledger.events, *planned)
+        self._ledger.check(*planned)
 
     def _rounds_booked(self, kind: Kind) -> int:
         return sum(what.split()[2] == kind for what in self._booked)
@@ -194,9 +192,9 @@ class Books:
 
 def privacy_spent(ledgers: Sequence[Ledger], delta: float) -> str:
     """One line: the largest epsilon that a client's books say, with its unit."""
-    worst = max((each.get_epsilon(delta, UNIT) for each in ledgers), key=lambda c: c.epsilon)
+    worst = max((each.finite_epsilon(delta, UNIT) for each in ledgers), key=lambda c: c.epsilon)
     return (
-        f"epsilon {worst.epsilon:.4g} at delta {delta:g} per {UNIT.unit}, the largest of"
+        f"epsilon {worst.epsilon:.4g} at delta {worst.delta:g} per {UNIT.unit}, the largest of"
         f" {len(ledgers)} clients ({worst.rule})"
     )
 

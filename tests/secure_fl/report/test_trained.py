@@ -108,8 +108,8 @@ def test_no_record_enters_the_page(plain, private, test_file):
             assert not {p for p in prints_of(each) if len(p) >= 8} & seen
 
 
-def test_a_folder_of_ledgers_is_refused(plain, tmp_path):
-    with pytest.raises(InputError, match="one ledger, a file"):
+def test_a_folder_without_ledgers_is_refused(plain, tmp_path):
+    with pytest.raises(InputError, match="no client's ledger"):
         gather_trained(plain, ledger=tmp_path, reading=READING)
 
 

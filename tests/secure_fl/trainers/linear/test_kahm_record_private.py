@@ -216,7 +216,29 @@ def test_a_batch_lies_around_its_point():
         assert np.sqrt(np.mean(away**2)) == pytest.approx(0.1, rel=0.05)
 
 
-@pytest.mark.parametrize("weights", [np.ones((5, 3)), np.eye(2, 4)])
-def test_discriminants_that_lie_on_no_sphere_are_refused(weights):
-    with pytest.raises(InputError, match="not independent"):
-        discriminant_machines(weights, 1.0, np.random.default_rng(0))
+def test_more_classes_than_corners_are_refused():
+    with pytest.raises(InputError, match="4 classes and 2 features, at most 3 classes"):
+        discriminant_machines(np.eye(2, 4), 1.0, np.random.default_rng(0))
+
+
+def test_more_classes_than_corners_are_refused_before_anything_is_booked(tmp_path):
+    """Both numbers are public, so the budget must not pay for finding out."""
+    ledger = Ledger.create(tmp_path / "books", "trial")
+    with (
+        Federation(clients(), aggregation=SecureAggregation()) as fed,
+        pytest.raises(InputError, match="5 classes and 3 features"),
+    ):
+        next(kahm_record_private(fed, features=3, outputs=5, norm=1.0, epsilon=3.0, ledger=ledger))
+    assert ledger.events == ()
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [np.ones((5, 3)), np.zeros((5, 3)), np.array([[1.0, 1.0, 0.0]] * 3), np.full((4, 3), np.nan)],
+)
+def test_discriminants_that_noise_left_no_corners_still_give_finite_machines(weights):
+    """What was released is spent: it is mended, not thrown away."""
+    bank = discriminant_machines(weights, 1.5, np.random.default_rng(0), batch=1, spread=0.0)
+    points = np.concatenate(bank.batches())
+    assert np.isfinite(points).all()
+    assert np.linalg.norm(points, axis=1) == pytest.approx(1.5, rel=1e-5)
