@@ -9,7 +9,7 @@ import click
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
-    from dp import Element, Record
+    from secure_fl.privacy.promises import ReleasePromise
 
 Command: TypeAlias = Callable[..., None]
 
@@ -45,40 +45,45 @@ def promise_options(*, required: bool) -> Callable[[Command], Command]:
     return decorate
 
 
-def make_adjacency(unit: str, distance: float, norm: float | None) -> "Element | Record":
-    """The unit as `dp` has it.
+def release_promise(
+    epsilon: float,
+    delta: float,
+    unit: str,
+    *,
+    distance: float,
+    norm: float | None,
+    bounds: tuple[float, float] | None,
+    grid: float,
+    mechanism: str | None,
+    smoothing: Any = "sure",
+    budget: float | None = None,
+) -> "ReleasePromise":
+    """The options of `promise_options` as one promise.
 
     Raises:
-        dp.InputError: a distance or norm out of range, or a record without a norm.
+        dp.InputError: a distance or norm out of range, a record without a norm, or no bounds.
     """
-    from dp import Element, InputError, Record
+    from dp import Budget, Element, InputError, Record
+    from secure_fl.privacy.promises import ReleasePromise
 
-    if unit == "element":
-        return Element(distance)
-    if norm is None:
+    if unit == "record" and norm is None:
         raise InputError("unit record: norm missing; give --norm, a public L2 norm of a record")
-    return Record(norm)
-
-
-def default_mechanism(unit: str, mechanism: str | None) -> str:
-    """The mechanism named, else the best one for the unit."""
-    return mechanism or ("optimal" if unit == "element" else "gaussian")
-
-
-def needed_bounds(bounds: tuple[float, float] | None) -> tuple[float, float]:
-    """The bounds.
-
-    Raises:
-        dp.InputError: none were given.
-    """
-    from dp import InputError
-
     if bounds is None:
         raise InputError(
             "bounds: missing; give --bounds LOW HIGH, public limits of the features (taken from"
             " the data they would leak)"
         )
-    return bounds
+    adjacency = Element(distance) if norm is None or unit == "element" else Record(norm)
+    return ReleasePromise(
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        bounds=bounds,
+        grid=grid,
+        mechanism=mechanism,
+        smoothing=smoothing,
+        budget=None if budget is None else Budget(budget, delta, adjacency),
+    )
 
 
 @click.group()
@@ -100,17 +105,10 @@ def release(
     output: Output,
     source: Path,
     out: Path,
-    epsilon: float,
-    delta: float,
-    unit: str,
-    distance: float,
-    norm: float | None,
-    bounds: tuple[float, float] | None,
-    grid: float,
-    mechanism: str | None,
     smoothing: Any,
     no_guarantee: bool,
     ledger: Path | None,
+    **promise: Any,
 ) -> None:
     """Release the matrix in SOURCE (.npy) once, into the new folder OUT, with its statement."""
     import json
@@ -135,14 +133,8 @@ def release(
         free = reserve(aside, [8 * matrix.size + (1 << 16), *[1 << 20] * 2])
         prepared = prepare_batches(
             [matrix],
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=make_adjacency(unit, distance, norm),
-            bounds=needed_bounds(bounds),
-            grid=grid,
+            **release_promise(**promise, smoothing=smoothing).terms(),
             batching="order",
-            mechanism=default_mechanism(unit, mechanism),
-            smoothing=smoothing,
             purpose=f"release of {source.name}"[:200],
         )
         books = None
@@ -211,28 +203,19 @@ def account(output: Output, ledger: Path, delta: float) -> None:
 @output_options
 def audit(
     output: Output,
-    epsilon: float,
-    delta: float,
-    unit: str,
-    distance: float,
-    norm: float | None,
-    bounds: tuple[float, float] | None,
-    grid: float,
-    mechanism: str | None,
     runs: int,
     confidence: float,
     noise_epsilon: float | None,
+    **promise: Any,
 ) -> None:
     """Attack two neighbouring data sets through the real code and bound epsilon from below."""
     from dp import audit as attack
 
+    terms = release_promise(**promise).terms()
+    # The attack is on the noise; smoothing comes after it.
+    del terms["smoothing"]
     found = attack(
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=make_adjacency(unit, distance, norm),
-        bounds=needed_bounds(bounds),
-        grid=grid,
-        mechanism=default_mechanism(unit, mechanism),
+        **terms,
         runs=runs,
         confidence=confidence,
         noise_epsilon=noise_epsilon,

@@ -15,22 +15,22 @@ import click
 from cli.output import show_failure, wants_json
 
 COMMANDS = {
-    "bench": "cli.bench:bench",
-    "data": "cli.data:data",
-    "decrypt": "cli.query:decrypt",
-    "demo": "cli.demo:demo",
-    "dp": "cli.dp:dp",
-    "encrypt": "cli.query:encrypt",
-    "flower": "cli.flower:flower",
-    "infer": "cli.query:infer",
-    "keys": "cli.keys:keys",
-    "predict": "cli.trainers:predict",
-    "query": "cli.query:query",
-    "report": "cli.report:report",
-    "serve": "cli.serve:serve",
-    "train": "cli.train:train",
+    "bench": ("cli.bench:bench", "Measure, and put the figures on one page."),
+    "data": ("cli.data:data", "Prepare client files: partition, embed, describe."),
+    "decrypt": ("cli.query:decrypt", "Read the classes in an answer."),
+    "demo": ("cli.demo:demo", "Real digits, five clients, an evaluator that reads nothing."),
+    "dp": ("cli.dp:dp", "Differentially private release: release, account, audit."),
+    "encrypt": ("cli.query:encrypt", "Encrypt one integer per query and client."),
+    "flower": ("cli.flower:flower", "Train on separate machines with Flower."),
+    "infer": ("cli.query:infer", "Answer a batch, on ciphertexts or in the clear."),
+    "keys": ("cli.keys:keys", "Make, look at and try the keys of the encrypted rule."),
+    "predict": ("cli.trainers:predict", "Classify queries with a trained model."),
+    "query": ("cli.query:query", "Ask the federation over a network."),
+    "report": ("cli.report:report", "Make one page of a run for whoever must sign."),
+    "serve": ("cli.serve:serve", "Answer encrypted queries over a network."),
+    "train": ("cli.train:train", "Train on clients' files and write a run folder."),
 }
-"""A command's module is imported when it is needed: torch or the compiler take seconds."""
+"""Where a command is and what it does; it is imported when it is needed: that takes seconds."""
 
 _ERROR_MODULES = (
     *("kahm.errors", "dp.errors", "fhe.errors", "secure_fl.errors"),
@@ -50,10 +50,15 @@ class LazyGroup(click.Group):
         """Imports the command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing one of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -6,12 +6,17 @@ from typing import Any
 import click
 
 from cli.data import make_read_options, read_options
-from cli.dp import default_mechanism, make_adjacency, needed_bounds, promise_options
-from cli.methods import chosen_method, method_options, refuse_given, was_given
-from cli.networks import RecordPromise
+from cli.dp import promise_options, release_promise
+from cli.heads import show_heads
+from cli.methods import chosen_method, method_options, refuse_given
 from cli.output import Output, output_options
-from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
-from secure_fl.trainers.methods.kahm import CodedHeads
+from cli.trainers import (
+    CLIENT_PRIVACY,
+    TRAINERS_ONLY,
+    read_test_set,
+    show_model,
+    trainer_options,
+)
 from secure_fl.trainers.registry import find
 from secure_fl.trainers.settings import Settings
 
@@ -97,105 +102,129 @@ def train(
 
         run_app(output, source, out, superlink)
         return
+    from secure_fl.data import class_counts, label_remarks
+    from secure_fl.errors import InputError
+    from secure_fl.files import refuse_existing
+    from secure_fl.privacy.ledgers import Shelf
+    from secure_fl.training.train import train as run
+    from secure_fl.training.train import train_party
+
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
-    reading = make_read_options(label_column, ignore_column, features)
-    record = None
-    if method in RECORD_LEVEL or (chosen.family == "network" and epsilon is not None):
-        record = _record_promise(method, epsilon, delta, unit, norm, ledgers, budget)
-    if method not in ("kahm", RELEASED):
-        train_rounds(
-            output,
-            source,
-            out,
-            classes=classes,
-            scale=scale,
-            seed=seed,
-            reading=reading,
-            settings=chosen,
-            record=record,
-            **settings,
-        )
-        return
-    assert isinstance(chosen, CodedHeads)
-    given = [value is not None for value in (epsilon, delta, unit)]
-    if not any(given):
-        refuse_given(_OF_A_RELEASE, "without --epsilon, --delta and --unit")
-    if any(given) and not all(given):
-        raise click.UsageError("privacy needs all of --epsilon, --delta and --unit")
     if federation is not None:
-        _refuse_options_of_a_federation()
-    plan = None
-    if record is None and epsilon is not None and delta is not None and unit is not None:
-        from dp import Budget
-        from secure_fl.heads.released import PrivacyPlan
-
-        adjacency = make_adjacency(unit, distance, norm)
-        plan = PrivacyPlan(
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            bounds=needed_bounds(bounds),
-            grid=grid,
-            mechanism=default_mechanism(unit, mechanism),
-            smoothing=smoothing,
-            budget=None if budget is None else Budget(budget, delta, adjacency),
-        )
-    facts = {
-        "scale": scale,
-        "encoder": encoder,
-        **chosen.facts(),
-        "unit": unit or "none",
-    }
+        refuse_given(_AGREED, "beside --federation, whose file says it")
+    reading = make_read_options(label_column, ignore_column, features)
+    given = (epsilon, delta, unit)
+    if epsilon is not None and settings["client_epsilon"] is not None:
+        raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
+    if None in given and (given != (None, None, None) or method in RECORD_LEVEL):
+        raise click.UsageError(_incomplete(chosen))
+    terms = {"distance": distance, "norm": norm, "bounds": bounds, "grid": grid}
+    release = {**terms, "mechanism": mechanism, "smoothing": smoothing}
+    promise = _promise(chosen, given, release, budget, settings)
+    refuse_existing(out)
     known = tuple(classes.split(",")) if classes else None
-    if record is not None:
-        fit_range = chosen.spanned is None
-        _train_released(
-            output, source, out, reading, known, facts, record, seed, settings, fit_range
-        )
+    with output.progress() as progress:
+        clients, manifest = _read(source, reading, known, federation, progress)
+        remarks = label_remarks(clients)
+        for remark in remarks:
+            output.note(remark)
+        shelf = None if promise is None else Shelf.beside(source, clients, ledgers)
+        common: dict[str, Any] = {
+            "seed": seed,
+            "promise": promise,
+            "books": settings["ledger"] or shelf,
+            "out": out,
+            "on_progress": progress,
+        }
+        if manifest is not None:
+            fitted: Any = train_party(clients, manifest, **common)
+        else:
+            test = settings["test"]
+            fitted = run(
+                clients,
+                chosen,
+                secure=settings["aggregate"] == "secure",
+                scale=scale,
+                encoder=encoder,
+                test=None if test is None else read_test_set(test, reading, clients[0]),
+                checkpoint=settings["checkpoint"],
+                on_round=output.note,
+                **common,
+            )
+    for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
+        output.note(note)
+    if chosen.family != "heads":
+        secure = settings["aggregate"] == "secure"
+        show_model(output, out, chosen, secure, fitted, remarks)
         return
-    from cli.heads import train_heads
+    # The bounds are of machines of records, and of the whole federation's.
+    counted = clients if method == "kahm" and federation is None else ()
+    show_heads(output, out, fitted, class_counts(counted), remarks)
 
-    train_heads(output, source, out, reading, federation, known, facts, plan, ledgers, seed)
 
-
-def _train_released(
-    output: Output,
+def _read(
     source: Path,
-    out: Path,
     reading: Any,
     classes: tuple[str, ...] | None,
-    facts: dict[str, Any],
-    record: RecordPromise,
-    seed: int,
-    settings: dict[str, Any],
-    fit_range: bool,
-) -> None:
-    from cli.heads import train_released_heads
-    from secure_fl.errors import InputError
+    federation: Path | None,
+    progress: Any,
+) -> tuple[Any, Any]:
+    """The clients' data sets, and the manifest where it was made elsewhere."""
+    from secure_fl.data import ClassList, read_clients
+    from secure_fl.heads.fitting import read_party
+    from secure_fl.heads.manifest import load_manifest
 
-    if settings["aggregate"] != "secure":
-        raise InputError(
-            f"{RELEASED}: needs masked sums (--aggregate secure), the server must see sums alone"
+    def report(done: int, total: int) -> None:
+        progress("reading", done, total)
+
+    if federation is not None:
+        manifest = load_manifest(federation)
+        return read_party(source, manifest, federation, reading, report), manifest
+    known = ClassList(classes) if classes else None
+    return read_clients(source, reading, classes=known, progress=report), None
+
+
+def _promise(
+    method: Settings,
+    given: tuple[float | None, float | None, str | None],
+    release: dict[str, Any],
+    budget: float | None,
+    settings: dict[str, Any],
+) -> Any:
+    """What the options promise; options of a promise that is not made are refused."""
+    from secure_fl.privacy.promises import ClientPromise, RecordPromise
+
+    epsilon, delta, unit = given
+    if settings["client_epsilon"] is not None:
+        return ClientPromise(
+            epsilon=settings["client_epsilon"],
+            clip=settings["clip"],
+            delta=settings["client_delta"],
+            noise=settings["client_noise"],
         )
-    assert record.norm is not None
-    train_released_heads(
-        output,
-        source,
-        out,
-        reading,
-        classes,
-        facts,
-        (record.epsilon, record.delta, record.norm),
-        settings["ledger"],
-        seed,
-        fit_range=fit_range,
+    refuse_given(CLIENT_PRIVACY, "without --client-epsilon")
+    if epsilon is None or delta is None or unit is None:
+        refuse_given(_OF_A_RELEASE, "without --epsilon, --delta and --unit")
+        refuse_given({"clip"}, "without --client-epsilon")
+        return None
+    if method.method == "kahm":
+        return release_promise(epsilon, delta, unit, budget=budget, **release)
+    if unit != "record" or (method.method in RECORD_LEVEL and release["norm"] is None):
+        raise click.UsageError(_incomplete(method))
+    if method.family != "network":
+        refuse_given({"clip"}, "without --client-epsilon")
+    clip = 1.0 if settings["clip"] is None else settings["clip"]
+    return RecordPromise(
+        epsilon=epsilon, delta=delta, norm=release["norm"], clip=clip, budget=budget
     )
 
 
-def _refuse_options_of_a_federation() -> None:
-    """What the federation agreed on cannot be changed by one party: refuse it."""
-    refuse_given(_AGREED, "beside --federation, whose file says it")
+def _incomplete(method: Settings) -> str:
+    if method.method == "kahm":
+        return "privacy needs all of --epsilon, --delta and --unit"
+    more = ", --unit record and --norm" if method.method in RECORD_LEVEL else " and --unit record"
+    return f"--method {method.method} needs all of --epsilon, --delta{more}"
 
 
 _AGREED = frozenset({"classes", "scale", "encoder"}) | {
@@ -221,22 +250,6 @@ def _refuse_options_of_an_app() -> None:
     )
 
 
-def _record_promise(
-    method: str,
-    epsilon: float | None,
-    delta: float | None,
-    unit: str | None,
-    norm: float | None,
-    ledgers: Path | None,
-    budget: float | None,
-) -> RecordPromise:
-    missing = method in RECORD_LEVEL and norm is None
-    if epsilon is None or delta is None or unit != "record" or missing:
-        more = ", --unit record and --norm" if method in RECORD_LEVEL else " and --unit record"
-        raise click.UsageError(f"--method {method} needs all of --epsilon, --delta{more}")
-    return RecordPromise(epsilon, delta, norm, ledgers, budget)
-
-
 def _refuse_options_of_others(settings: Settings) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     wrong = TRAINERS_ONLY if settings.family == "heads" else _OF_HEADS
@@ -246,8 +259,6 @@ def _refuse_options_of_others(settings: Settings) -> None:
         wrong -= {"epsilon", "delta", "unit", "norm"}
     elif settings.family == "network":
         wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
-        if not was_given("epsilon"):
-            refuse_given({"ledgers", "budget"}, "without --epsilon, --delta and --unit")
     refuse_given(
         wrong & {"epsilon"}, f"for --method {settings.method}; noise is --client-epsilon's"
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dp.adjacency import Element, Record
 from dp.errors import InputError
 from dp.grid import Array
-from dp.release import make_plan, release
+from dp.release import default_mechanism, make_plan, release
 
 ROW_ENTRIES = 4
 """Columns of the matrices that audit a record-level release."""
@@ -72,7 +72,7 @@ def audit(
     adjacency: Element | Record,
     bounds: tuple[float, float],
     grid: float,
-    mechanism: str = "optimal",
+    mechanism: str | None = None,
     runs: int = 200_000,
     confidence: float = 0.99,
     noise_epsilon: float | None = None,
@@ -93,6 +93,7 @@ def audit(
         raise InputError(f"runs: found {runs}, expected at least 1000")
     if not 0 < confidence < 1:
         raise InputError(f"confidence: found {confidence!r}, expected it in (0, 1)")
+    mechanism = mechanism or default_mechanism(adjacency)
     plan = make_plan(
         epsilon=epsilon,
         delta=delta,

@@ -111,6 +111,11 @@ class Plan:
         return math.sqrt(self.squared_row_steps(n_columns))
 
 
+def default_mechanism(adjacency: object) -> str:
+    """The paper's noise for single elements, the only one that protects whole rows for records."""
+    return "gaussian" if isinstance(adjacency, Record) else "optimal"
+
+
 def make_plan(
     *,
     epsilon: object,
@@ -122,8 +127,7 @@ def make_plan(
     smoothing: Smoothing,
 ) -> Plan:
     """Checks the public choices of a release; arguments as `release` has them."""
-    if mechanism is None:
-        mechanism = "gaussian" if isinstance(adjacency, Record) else "optimal"
+    mechanism = mechanism or default_mechanism(adjacency)
     chosen = make_mechanism(mechanism, epsilon, delta)
     if not isinstance(adjacency, Element | Record):
         raise InputError(

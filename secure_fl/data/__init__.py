@@ -1,6 +1,6 @@
 """Client files, class lists, partitions and fixed scaling."""
 
-from secure_fl.data.dataset import Dataset, Records, as_float, assemble
+from secure_fl.data.dataset import Dataset, Records, as_float, assemble, class_counts
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import read_libsvm
 from secure_fl.data.npz import read_npz, write_clients
@@ -38,6 +38,7 @@ __all__ = [
     "assemble",
     "by_group",
     "check_scale",
+    "class_counts",
     "client_files",
     "describe",
     "dirichlet",

@@ -1,5 +1,6 @@
 """A client's records: as read from its file, and as the federation uses them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,6 +131,14 @@ class Dataset:
         """The records at these indices, in this order, under this or another client name."""
         groups = None if self.groups is None else tuple(self.groups[int(i)] for i in rows)
         return replace(self, X=self.X[rows], y=self.y[rows], groups=groups, name=name or self.name)
+
+
+def class_counts(clients: Sequence[Dataset]) -> dict[str, int]:
+    """Records of each class over all clients; empty for no client."""
+    total = Counter[str]()
+    for client in clients:
+        total.update(dict(zip(client.classes, client.counts().tolist(), strict=True)))
+    return dict(total)
 
 
 def assemble(

@@ -25,13 +25,9 @@ from secure_fl.flower.transport import Line
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
-from secure_fl.heads.released import (
-    STATEMENT_FILES,
-    PrivacyPlan,
-    save_statements,
-    train_private_head,
-)
+from secure_fl.heads.released import STATEMENT_FILES, save_statements, train_private_head
 from secure_fl.heads.run_folder import run_room
+from secure_fl.privacy.promises import ReleasePromise
 
 ORIGIN = "origin.json"
 """What a kept head was made of, as a digest."""
@@ -58,7 +54,7 @@ class HeadRecipe:
     rule: str = "tournament"
     encoder: str = "none"
     seed: int = 0
-    privacy: PrivacyPlan | None = None
+    privacy: ReleasePromise | None = None
     method: Literal["kahm", "kahm-record-private"] = "kahm"
 
     def manifest(self, **facts: Any) -> Manifest:

@@ -11,7 +11,7 @@ import dp
 from secure_fl.data import check_scale
 from secure_fl.errors import InputError
 from secure_fl.flower.heads import HeadRecipe
-from secure_fl.heads.released import PrivacyPlan
+from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.registry import make, methods
 
@@ -81,7 +81,7 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
     """The plan in a Flower run's configuration.
 
     Names are those of `Plan`, and of the method's settings or (for the method kahm) `HeadRecipe`
-    and `PrivacyPlan`, with hyphens.
+    and `ReleasePromise`, with hyphens.
 
     Raises:
         InputError: a setting is unknown, absent or out of range.
@@ -164,7 +164,7 @@ def _head_recipe(given: Mapping[str, Any]) -> HeadRecipe:
     return HeadRecipe(**rest, privacy=_promise(promise) if promise else None)
 
 
-def _promise(given: dict[str, Any]) -> PrivacyPlan:
+def _promise(given: dict[str, Any]) -> ReleasePromise:
     missing = sorted({"epsilon", "delta", "unit", "bounds"} - set(given))
     if missing:
         raise InputError(f"{missing[0]}: missing; private heads need epsilon, delta, unit, bounds")
@@ -176,7 +176,7 @@ def _promise(given: dict[str, Any]) -> PrivacyPlan:
         low, high = map(float, str(given["bounds"]).split(","))
     except ValueError:
         raise InputError(f'bounds: found {given["bounds"]!r}, expected "LOW,HIGH"') from None
-    return PrivacyPlan(
+    return ReleasePromise(
         epsilon=float(given["epsilon"]),
         delta=float(given["delta"]),
         adjacency=adjacency,

@@ -61,7 +61,7 @@ def _release_heads(
     from secure_fl.files import new_folder, reserve
     from secure_fl.heads.record_private import RELEASED, release_heads
     from secure_fl.heads.run_folder import fill_run, run_room
-    from secure_fl.privacy.promises import record_promise
+    from secure_fl.privacy.promises import record_privacy
 
     assert plan.epsilon is not None
     assert plan.norm is not None
@@ -81,7 +81,7 @@ def _release_heads(
         scale=plan.scale,
         encoder_fingerprint=encoder_fingerprint(recipe.encoder),
     )
-    privacy = record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
+    privacy = record_privacy(plan.epsilon, plan.delta, plan.norm, plan.ledger)
     with new_folder(plan.out) as aside:
         # Before anything is booked: what was spent must not be lost for want of room.
         size = RELEASED * len(plan.classes), manifest.n_features
@@ -165,15 +165,13 @@ def _aggregation(plan: Plan, recipe: LinearSettings) -> SecureAggregation | None
 
 
 def _privacy(plan: Plan, recipe: LinearSettings) -> Any:
-    from secure_fl.privacy.promises import client_privacy, record_promise
+    from secure_fl.privacy.promises import ClientPromise, client_privacy, record_privacy
 
     if plan.ledger is None:
         return None
     if plan.epsilon is not None and plan.norm is not None:
-        return record_promise(plan.epsilon, plan.delta, plan.norm, plan.ledger)
+        return record_privacy(plan.epsilon, plan.delta, plan.norm, plan.ledger)
     if plan.client_epsilon is None:
         return None
-    classes = len(plan.classes)
-    return client_privacy(
-        recipe, classes, plan.client_epsilon, plan.client_delta, plan.clip, plan.ledger
-    )
+    promise = ClientPromise(epsilon=plan.client_epsilon, delta=plan.client_delta, clip=plan.clip)
+    return client_privacy(recipe, len(plan.classes), promise, plan.ledger)

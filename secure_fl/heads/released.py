@@ -15,42 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dp
-from dp.release import Smoothing, make_plan
+from dp.release import make_plan
 from fhe.envelope import write_atomic
 from kahm import Bank, split
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.privacy.ledgers import Shelf
+from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.progress import Progress, quiet
 
 Array = NDArray[Any]
 STATEMENT_FILES = ("statement.json", "statement.txt")
-
-
-@attrs.frozen(kw_only=True)
-class PrivacyPlan:
-    """What every client of a run promises; bounds and grid are in units of scaled features.
-
-    Attributes:
-        epsilon: above 0, per unit of `adjacency`.
-        delta: in [0, 1).
-        adjacency: `dp.Element(distance)` or `dp.Record(norm)`.
-        bounds: public range to which features are clamped.
-        grid: public step of the released features.
-        mechanism: one of `dp.MECHANISMS`.
-        smoothing: "sure", "none" or a public number of passes.
-        budget: of a ledger that does not exist yet; None sets no limit.
-    """
-
-    epsilon: float
-    delta: float
-    adjacency: dp.Element | dp.Record
-    bounds: tuple[float, float]
-    grid: float
-    mechanism: str = "optimal"
-    smoothing: Smoothing = "sure"
-    budget: dp.Budget | None = None
 
 
 def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledger:
@@ -63,7 +39,9 @@ def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledge
     return Shelf(folder).open(client, budget)
 
 
-def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, shelf: Shelf) -> None:
+def check_budgets(
+    clients: Sequence[str], n_features: int, plan: ReleasePromise, shelf: Shelf
+) -> None:
     """Asks every client's ledger before any is written to or any noise is drawn.
 
     Raises:
@@ -72,13 +50,7 @@ def check_budgets(clients: Sequence[str], n_features: int, plan: PrivacyPlan, sh
         dp.BudgetError: a client's budget does not allow the release; names its ledger.
     """
     event = make_plan(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        adjacency=plan.adjacency,
-        bounds=plan.bounds,
-        grid=plan.grid,
-        mechanism=plan.mechanism,
-        smoothing=plan.smoothing,
+        **plan.terms(),
     ).event(n_features, "head")
     for client in clients:
         shelf.check(client, plan.budget, event)
@@ -100,7 +72,7 @@ class _Planned:
         X: Array,
         y: NDArray[np.integer[Any]],
         manifest: Manifest,
-        plan: PrivacyPlan,
+        plan: ReleasePromise,
     ) -> "_Planned":
         if len(y) == 0:
             raise InputError(f'client "{client}": 0 records, a head needs at least 1')
@@ -136,7 +108,7 @@ def train_private_head(
     X: Array,
     y: NDArray[np.integer[Any]],
     manifest: Manifest,
-    plan: PrivacyPlan,
+    plan: ReleasePromise,
     ledger: dp.Ledger,
 ) -> tuple[Head, dp.Statement]:
     """Releases a client's batches and fits its machines to the releases.
@@ -161,7 +133,7 @@ def train_private_head(
 def train_private_heads(
     clients: Sequence[tuple[str, Array, NDArray[np.integer[Any]]]],
     manifest: Manifest,
-    plan: PrivacyPlan,
+    plan: ReleasePromise,
     ledgers: Path | Shelf,
     progress: Progress = quiet,
 ) -> tuple[list[Head], list[tuple[str, dp.Statement]]]:

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from dp import Budget, Ledger, Record
+import attrs
+
+from dp import Budget, Element, Ledger, Record
+from dp.release import Smoothing
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy, calibrate
 from secure_fl.federation.noises import NoiseName
@@ -25,6 +28,82 @@ class Planned(Protocol):
 
     def sums(self, classes: int) -> int | None:
         """Sums that a run asks for at most; None where that is not known beforehand."""
+
+
+@attrs.frozen(kw_only=True)
+class ReleasePromise:
+    """What every released matrix promises; bounds and grid are in units of scaled features.
+
+    Attributes:
+        epsilon: above 0, per unit of `adjacency`.
+        delta: in [0, 1).
+        adjacency: `dp.Element(distance)` or `dp.Record(norm)`.
+        bounds: public range to which features are clamped.
+        grid: public step of the released features.
+        mechanism: one of `dp.MECHANISMS`; None takes the best for the unit.
+        smoothing: "sure", "none" or a public number of passes.
+        budget: of a ledger that does not exist yet; None sets no limit.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: Element | Record
+    bounds: tuple[float, float]
+    grid: float = 2.0**-10
+    mechanism: str | None = None
+    smoothing: Smoothing = "sure"
+    budget: Budget | None = None
+
+    def terms(self) -> dict[str, Any]:
+        """The arguments of `dp.prepare_batches` and its kin; its default mechanism is by unit."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+            "bounds": self.bounds,
+            "grid": self.grid,
+            "mechanism": self.mechanism,
+            "smoothing": self.smoothing,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class ClientPromise:
+    """What a run by sums promises every client, about all of its contributions.
+
+    Attributes:
+        epsilon: above 0, per client's contribution.
+        clip: public L2 norm of a client's update.
+        delta: in (0, 1).
+        noise: "gaussian" or "skellam", whose parts add up exactly.
+    """
+
+    epsilon: float
+    clip: float | None
+    delta: float = 1e-5
+    noise: NoiseName = "gaussian"
+
+
+@attrs.frozen(kw_only=True)
+class RecordPromise:
+    """What a run by sums promises every record.
+
+    Attributes:
+        epsilon: above 0, per record.
+        delta: in (0, 1).
+        norm: public L2 norm that records are clipped to; of methods of linear models and heads.
+        clip: L2 norm of one record's gradient; of networks.
+        budget: epsilon, at `delta`, that a new ledger of a client may spend; None sets no limit.
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    norm: float | None = None
+    clip: float = 1.0
+    budget: float | None = None
+
+
+Promise: TypeAlias = ReleasePromise | ClientPromise | RecordPromise
 
 
 @dataclass(frozen=True)
@@ -53,31 +132,22 @@ class RecordPrivacy:
 
 
 def client_privacy(
-    settings: Planned,
-    classes: int,
-    epsilon: float,
-    delta: float,
-    clip: float | None,
-    books: Path | Shelf,
-    noise: NoiseName = "gaussian",
+    settings: Planned, classes: int, promise: ClientPromise, books: Path | Shelf
 ) -> ClientPrivacy:
     """Noise that hides a whole client, as much as all sums of the method together need.
 
     Args:
         settings: what is to be run.
         classes: C.
-        epsilon: above 0, per client's contribution.
-        delta: in (0, 1).
-        clip: public L2 norm of a client's update.
+        promise: what every client is promised.
         books: the federation's ledger, made with this budget where there is none; or those of its
             clients, of which every one gets the events.
-        noise: its kind; see `ClientPrivacy`.
 
     Raises:
         InputError: no clip, or a method whose number of sums is not known beforehand.
         dp.LedgerError: the ledger was edited.
     """
-    if clip is None:
+    if promise.clip is None:
         raise InputError("client-epsilon: needs --clip, a public L2 norm of a client's update")
     sums = settings.sums(classes)
     if sums is None:
@@ -85,12 +155,12 @@ def client_privacy(
             f"client-epsilon: the line search of {settings.method} takes as many sums as it needs,"
             f" and each costs privacy; {settings.bounded}"
         )
-    multiplier = calibrate(epsilon, delta, sums, noise)
-    ledger = _opened(books, Budget(epsilon, delta, UNIT))
-    return ClientPrivacy(clip, multiplier, sums, ledger, delta, noise=noise)
+    multiplier = calibrate(promise.epsilon, promise.delta, sums, promise.noise)
+    ledger = _opened(books, Budget(promise.epsilon, promise.delta, UNIT))
+    return ClientPrivacy(promise.clip, multiplier, sums, ledger, promise.delta, noise=promise.noise)
 
 
-def record_promise(epsilon: float, delta: float, norm: float, books: Path | Shelf) -> RecordPrivacy:
+def record_privacy(epsilon: float, delta: float, norm: float, books: Path | Shelf) -> RecordPrivacy:
     """What a run promises every record.
 
     Args:
@@ -103,7 +173,6 @@ def record_promise(epsilon: float, delta: float, norm: float, books: Path | Shel
     Raises:
         dp.LedgerError: the ledger was edited.
     """
-
     ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
     return RecordPrivacy(epsilon, delta, norm, ledger)
 

@@ -41,6 +41,8 @@ class LinearSettings(Settings):
     family: ClassVar[Family] = "linear"
     squared: ClassVar[bool] = False
     """Whether it minimises the squared loss; otherwise the softmax loss."""
+    probabilistic: ClassVar[bool] = True
+    """Whether the softmax of its model's scores are probabilities."""
     unweighted: ClassVar[bool] = False
     """Whether it asks for sums in which no client's number of records counts."""
     hides_records: ClassVar[bool] = False

@@ -16,9 +16,9 @@ from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
+from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
-from secure_fl.training.outcome import Trained
 
 
 def train_linear_model(
@@ -33,7 +33,7 @@ def train_linear_model(
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
-) -> Trained:
+) -> FittedModel:
     """Runs a method over the clients.
 
     Args:
@@ -55,7 +55,7 @@ def train_linear_model(
         DivergedError: the weights, or every client's update, are not finite, or the weights are
             outside the bound of `ridge_excess`.
     """
-    check_promise(settings, privacy, secure=secure)
+    check_promise(settings, hides_records=isinstance(privacy, RecordPrivacy), secure=secure)
     names, width = clients[0].classes, clients[0].n_features
     random = random_features(settings, width, seed)
     members = [
@@ -101,20 +101,27 @@ def train_linear_model(
     origin = origin_of(settings, secure, seed, len(clients), spent)
     weights = model_weights(state.weights, settings)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
-    return Trained(model, state.round, dict(figures), traffic, spent)
+    return FittedModel(model, state.round, dict(figures), traffic, {})
 
 
-def check_promise(
-    settings: LinearSettings, privacy: ClientPrivacy | RecordPrivacy | None, *, secure: bool
-) -> None:
-    """Raises InputError where the method cannot keep the promise, or has none and needs one."""
-    if settings.hides_records != isinstance(privacy, RecordPrivacy):
+def check_promise(settings: LinearSettings, *, hides_records: bool, secure: bool) -> None:
+    """Refuses a promise that the method cannot keep, or that it needs and does not have.
+
+    Args:
+        settings: the method.
+        hides_records: whether every record is promised something.
+        secure: whether sums are masked.
+
+    Raises:
+        InputError: so.
+    """
+    if settings.hides_records != hides_records:
         raise InputError(
             f"{settings.method}: needs a promise for every record"
             if settings.hides_records
             else f"{settings.method}: cannot hide single records; take private-ridge"
         )
-    if settings.hides_records and not secure:
+    if hides_records and not secure:
         raise InputError(
             f"{settings.method}: needs masked sums (--aggregate secure), the server must see sums"
             " alone"

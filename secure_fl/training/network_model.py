@@ -23,6 +23,7 @@ from secure_fl.trainers.networks.models import (
     Perceptron,
     load,
     predictions,
+    scores,
 )
 from secure_fl.training.model_files import FILE, NETWORK, Description
 
@@ -94,6 +95,12 @@ class TrainedNetwork:
         load(network, self.parameters)
         found: NDArray[np.int64] = predictions(network, X)
         return found
+
+    def scores(self, X: Any) -> Array:
+        """Logarithms of probabilities up to a constant, shape (n, C); X as in `predict`."""
+        network = self.model.build()
+        load(network, self.parameters)
+        return scores(network, X)
 
     def save(self, path: Path, *, mode: int = PUBLIC) -> int:
         """Writes the model, whole or not at all; returns its bytes.

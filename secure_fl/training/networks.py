@@ -23,9 +23,9 @@ from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model, accuracy
 from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
+from secure_fl.training.fitted import FittedModel
 from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
 from secure_fl.training.network_model import TrainedNetwork
-from secure_fl.training.outcome import Trained
 
 
 def train_network(
@@ -43,7 +43,7 @@ def train_network(
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
-) -> Trained:
+) -> FittedModel:
     """Runs a method over the clients.
 
     Args:
@@ -127,7 +127,7 @@ def train_network(
             # No promise covers it: it is made of the client's records without noise.
             told = origin | {"client": member.name, "privacy": None}
             personal[member.name] = replace(network, parameters=own, origin=told)
-    return Trained(network, state.round, dict(figures), traffic, spent, personal)
+    return FittedModel(network, state.round, dict(figures), traffic, personal)
 
 
 def network_room(settings: NetworkSettings, clients: Sequence[Dataset]) -> list[int]:

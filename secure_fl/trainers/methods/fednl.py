@@ -22,6 +22,7 @@ class LearnedHessian(Rounds):
     """Newton rounds by Hessians that the server learns from compressed differences."""
 
     unweighted: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
     setup_sums: ClassVar[int] = 1
     """Sums of a class beside one a round."""
 

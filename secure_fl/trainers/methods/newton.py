@@ -93,6 +93,7 @@ class FedNewton(Remembering):
     """FedNewton from divide-and-conquer ridge regression."""
 
     squared: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
 
     def __attrs_post_init__(self) -> None:
         self.check_memory()

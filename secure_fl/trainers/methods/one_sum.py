@@ -27,6 +27,7 @@ class DKRR(OneSum, Ridged):
     """Divide-and-conquer (kernel) ridge regression."""
 
     squared: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
 
     def once(self, run: LinearRun) -> Iterator[Any]:
         """See `secure_fl.trainers.linear.dkrr`."""
@@ -40,6 +41,7 @@ class KRR(OneSum, Ridged):
     """Ridge regression on the pooled records, from one sum of second moments."""
 
     squared: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
 
     def once(self, run: LinearRun) -> Iterator[Any]:
         """See `secure_fl.trainers.linear.krr`."""
@@ -57,6 +59,7 @@ class PrivateRidge(OneSum, LinearSettings):
     """Ridge regression with a promise for every record."""
 
     squared: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
     unweighted: ClassVar[bool] = True
     hides_records: ClassVar[bool] = True
 

@@ -267,12 +267,18 @@ def correct(network: Network, X: Array, y: Array) -> int:
 
 def predictions(network: Network, X: Array, *, batch: int = 256) -> Array:
     """Class code of each record's highest score, shape (records,), int64."""
+    found: Array = scores(network, X, batch=batch).argmax(axis=1)
+    return found
+
+
+def scores(network: Network, X: Array, *, batch: int = 256) -> Array:
+    """The logarithms of probabilities up to a constant, shape (records, C), float32."""
     device = next(network.parameters()).device
-    found = [np.zeros(0, dtype=np.int64)]
+    found = []
     with torch.no_grad():
-        for start in range(0, X.shape[0], batch):
+        for start in range(0, max(X.shape[0], 1), batch):
             x = to_tensor(X[start : start + batch], device)
-            found.append(network(x).argmax(dim=1).cpu().numpy())
+            found.append(network(x).cpu().numpy())
     return np.concatenate(found)
 
 

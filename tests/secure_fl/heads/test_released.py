@@ -10,10 +10,11 @@ from fhe.errors import InputError as FileError
 from secure_fl.data.samples import digits_split
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import make_manifest
-from secure_fl.heads.released import PrivacyPlan, open_ledger, train_private_heads
+from secure_fl.heads.released import open_ledger, train_private_heads
 from secure_fl.heads.run_folder import create_run, load_run
+from secure_fl.privacy.promises import ReleasePromise
 
-PLAN = PrivacyPlan(
+PLAN = ReleasePromise(
     epsilon=8.0, delta=1e-5, adjacency=dp.Element(1.0), bounds=(0.0, 1.0), grid=2.0**-10
 )
 
@@ -108,7 +109,7 @@ def test_no_client_releases_where_one_may_not(clients, tmp_path):
 
 def test_records_as_the_unit_keep_files_free_of_records_and_say_so(clients, tmp_path):
     """A whole record replaced: clipped rows, discrete Gaussian noise, one event a client."""
-    plan = PrivacyPlan(
+    plan = ReleasePromise(
         epsilon=8.0,
         delta=1e-5,
         adjacency=dp.Record(2.0),

@@ -9,8 +9,9 @@ import dp
 from secure_fl.data import Dataset, write_clients
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import make_manifest
-from secure_fl.heads.released import PrivacyPlan, train_private_heads
+from secure_fl.heads.released import train_private_heads
 from secure_fl.heads.run_folder import create_run
+from secure_fl.privacy.promises import ReleasePromise
 
 CLASSES = ("benign", "malign")
 NAMES = ("north", "south")
@@ -45,7 +46,7 @@ def private_run(tmp_path_factory) -> Path:
     """A run with releases; its ledgers lie beside it, in `ledgers`."""
     path = tmp_path_factory.mktemp("private") / "run"
     facts = manifest(unit="element")
-    plan = PrivacyPlan(
+    plan = ReleasePromise(
         epsilon=4.0,
         delta=1e-5,
         adjacency=dp.Element(0.5),

@@ -1,0 +1,348 @@
+"""One way to train: clients' data sets and a method in, something fitted out.
+
+The command, the library and the tests all come through here. The order is the same for every
+method: whatever public facts can refuse is refused, the place of the result and its room on the
+disk are proven, the privacy is booked, and only then is anything private computed.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from secure_fl.data import Dataset, check_scale
+from secure_fl.errors import InputError
+from secure_fl.federation import ClientPrivacy
+from secure_fl.files import new_folder, reserve
+from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.head import head_inputs
+from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.heads.released import train_private_heads
+from secure_fl.heads.run_folder import run_room
+from secure_fl.privacy.ledgers import Shelf, prove_room
+from secure_fl.privacy.promises import (
+    ClientPromise,
+    Promise,
+    RecordPrivacy,
+    RecordPromise,
+    ReleasePromise,
+    client_privacy,
+    record_privacy,
+)
+from secure_fl.progress import Progress, quiet
+from secure_fl.trainers.linear_settings import LinearSettings
+from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
+from secure_fl.trainers.network_settings import NetworkSettings
+from secure_fl.trainers.settings import Settings
+from secure_fl.training.fitted import FittedHeads, FittedModel
+from secure_fl.training.linear import check_promise, linear_room, train_linear_model
+from secure_fl.training.loop import prove_checkpoint
+
+METRICS = "metrics.jsonl"
+"""The log of rounds in a run folder, one JSON object a line."""
+
+
+def train(
+    clients: Sequence[Dataset],
+    method: Settings,
+    *,
+    secure: bool = False,
+    seed: int = 0,
+    scale: float = 1.0,
+    encoder: str = "none",
+    test: Dataset | None = None,
+    promise: Promise | None = None,
+    books: Path | Shelf | None = None,
+    checkpoint: Path | None = None,
+    out: Path | None = None,
+    on_round: Callable[[str], None] | None = None,
+    on_progress: Progress = quiet,
+) -> FittedModel | FittedHeads:
+    """Trains over the clients.
+
+    Args:
+        clients: with the same classes and features; see `secure_fl.data.read_clients`.
+        method: with its settings, e.g. `FedNewton(rounds=10)`.
+        secure: whether sums are masked, so that the server sees them alone.
+        seed: of the experiment's randomness.
+        scale: constant factor on all features.
+        encoder: of heads: what made the features, "none" for records that are features already.
+        test: of models: records that the accuracy is measured on after every round, if any.
+        promise: what is promised to clients, records or elements of a matrix; None adds no noise.
+        books: ledgers of a promise: the folder of the clients' own, or a file for the federation.
+        checkpoint: of models: replaced after every round; where it exists the run goes on from it.
+        out: run folder that is written, whole or not at all; must not exist. None writes nothing.
+        on_round: receives one line a round.
+        on_progress: told of phases without rounds.
+
+    Returns:
+        `FittedHeads` for methods that train heads, `FittedModel` for the others.
+
+    Raises:
+        InputError: settings that do not fit the clients, a promise that the method cannot keep or
+            that has no books, or a place that cannot be written.
+        dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
+        QuorumError, DivergedError: the run failed.
+    """
+    check_scale(scale)
+    if promise is not None and books is None:
+        raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
+    with _place(out) as aside:
+        if isinstance(method, CodedHeads):
+            manifest = federation_of_heads(clients, method, promise, scale=scale, encoder=encoder)
+            heads = fit_heads(
+                clients,
+                manifest,
+                method,
+                secure=secure,
+                seed=seed,
+                promise=promise,
+                books=books,
+                aside=aside,
+                on_progress=on_progress,
+            )
+            if aside is not None:
+                heads.fill(aside)
+            return heads
+        assert isinstance(method, LinearSettings | NetworkSettings)
+        options: dict[str, Any] = {
+            "secure": secure,
+            "seed": seed,
+            "scale": scale,
+            "test": test,
+            "checkpoint": checkpoint,
+            "progress": on_round,
+        }
+        fitted = _fit_model(clients, method, promise, books, aside, options)
+        if aside is not None:
+            fitted.fill(aside)
+        return fitted
+
+
+def train_party(
+    clients: Sequence[Dataset],
+    manifest: Manifest,
+    *,
+    seed: int = 0,
+    promise: ReleasePromise | None = None,
+    books: Path | Shelf | None = None,
+    out: Path,
+    on_progress: Progress = quiet,
+) -> FittedHeads:
+    """One party's own heads for a federation that was agreed on, as a joint run would give them.
+
+    Args:
+        clients: the party's; see `secure_fl.heads.fitting.read_party`.
+        manifest: of the federation.
+        seed, promise, books, out, on_progress: as `train`.
+
+    Raises:
+        InputError: as `train`; or a promise of another unit than the federation's.
+    """
+    unit = "none" if promise is None else promise.adjacency.kind
+    if manifest.unit != unit:
+        told = "leave out --epsilon" if manifest.unit == "none" else f"give --unit {manifest.unit}"
+        raise InputError(
+            f"federation: its clients' heads protect {manifest.unit}, these options {unit};"
+            f" {told}, or agree on another federation"
+        )
+    with _place(out) as aside:
+        heads = _own_heads(clients, manifest, seed, promise, books, aside, on_progress)
+        assert aside is not None
+        heads.fill(aside)
+    return heads
+
+
+@contextmanager
+def _place(out: Path | None) -> Iterator[Path | None]:
+    if out is None:
+        yield None
+        return
+    with new_folder(out) as aside:
+        yield aside
+
+
+def federation_of_heads(
+    clients: Sequence[Dataset],
+    method: CodedHeads,
+    promise: Promise | None,
+    *,
+    scale: float,
+    encoder: str,
+) -> Manifest:
+    """The manifest of a federation that these clients' heads make."""
+    from secure_fl.encoders.sentence import SentenceEncoder
+
+    unit = "none"
+    if isinstance(promise, ReleasePromise):
+        unit = promise.adjacency.kind
+    elif promise is not None:
+        unit = "record"
+    return make_manifest(
+        classes=clients[0].classes,
+        clients=tuple(client.name for client in clients),
+        n_features=clients[0].n_features,
+        features=clients[0].features,
+        encoder=encoder,
+        encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
+        scale=scale,
+        unit=unit,
+        **method.facts(),
+    )
+
+
+def fit_heads(
+    clients: Sequence[Dataset],
+    manifest: Manifest,
+    method: CodedHeads,
+    *,
+    secure: bool,
+    seed: int,
+    promise: Promise | None,
+    books: Path | Shelf | None,
+    aside: Path | None,
+    on_progress: Progress,
+) -> FittedHeads:
+    """Heads for a manifest that is there; arguments as `train`.
+
+    Raises:
+        InputError: a promise of another kind than the method keeps.
+    """
+    if isinstance(method, KAHMHeads):
+        if secure:
+            raise InputError("kahm: has no sums to mask; leave out --aggregate secure")
+        if not isinstance(promise, ReleasePromise | None):
+            raise InputError("kahm: keeps the promise of a release; give its unit and bounds")
+        return _own_heads(clients, manifest, seed, promise, books, aside, on_progress)
+    if not isinstance(promise, RecordPromise) or promise.norm is None or books is None:
+        raise InputError(f"{method.method}: needs a promise for every record, with its norm")
+    if not secure:
+        raise InputError(
+            f"{method.method}: needs masked sums (--aggregate secure), the server must see sums"
+            " alone"
+        )
+    from secure_fl.heads.record_private import RELEASED, train_record_private_heads
+
+    if aside is not None:
+        released = RELEASED * len(manifest.classes)
+        free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
+    privacy = record_privacy(promise.epsilon, promise.delta, promise.norm, books)
+    heads, manifest, statements = train_record_private_heads(
+        clients, manifest, privacy, fit_range=method.spanned is None, seed=seed
+    )
+    if aside is not None:
+        free()
+    return FittedHeads(manifest, heads, statements)
+
+
+def _own_heads(
+    clients: Sequence[Dataset],
+    manifest: Manifest,
+    seed: int,
+    promise: ReleasePromise | None,
+    books: Path | Shelf | None,
+    aside: Path | None,
+    on_progress: Progress,
+) -> FittedHeads:
+    scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
+    if aside is not None:
+        # Before anything is booked: what was spent must not be lost for want of room.
+        free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
+    if promise is None:
+        heads = train_heads(scaled, manifest, seed=seed, progress=on_progress)
+        found = FittedHeads(manifest, heads, ())
+    else:
+        assert books is not None
+        found = FittedHeads(
+            manifest, *train_private_heads(scaled, manifest, promise, books, on_progress)
+        )
+    if aside is not None:
+        free()
+    return found
+
+
+def _fit_model(
+    clients: Sequence[Dataset],
+    method: LinearSettings | NetworkSettings,
+    promise: Promise | None,
+    books: Path | Shelf | None,
+    aside: Path | None,
+    options: dict[str, Any],
+) -> FittedModel:
+    if isinstance(promise, ReleasePromise):
+        raise InputError(f"{method.method}: promises clients or records, not elements of a release")
+    checkpoint: Path | None = options["checkpoint"]
+    if isinstance(method, NetworkSettings):
+        method.refuse_privacy(
+            record=isinstance(promise, RecordPromise), client=isinstance(promise, ClientPromise)
+        )
+    if aside is not None:
+        # Before anything is booked: what was spent must not be lost for want of room.
+        room = _room(method, clients)
+        prove_checkpoint(checkpoint, sum(room))
+        free = reserve(aside, room)
+        own = aside / METRICS
+        options["metrics"] = own if checkpoint is None else Path(f"{checkpoint}.jsonl")
+    noise = None
+    if isinstance(promise, ClientPromise):
+        assert books is not None
+        noise = client_privacy(method, len(clients[0].classes), promise, books)
+        prove_room(noise.ledger.each, noise.sums)
+    if isinstance(method, LinearSettings):
+        fitted = _fit_linear(clients, method, noise, promise, books, options)
+    else:
+        fitted = _fit_network(clients, method, noise, promise, books, options)
+    if aside is not None:
+        free()
+        if checkpoint is not None:
+            shutil.copyfile(options["metrics"], own)
+    return fitted
+
+
+def _room(method: LinearSettings | NetworkSettings, clients: Sequence[Dataset]) -> list[int]:
+    if isinstance(method, LinearSettings):
+        return linear_room(method, clients)
+    from secure_fl.training.networks import network_room
+
+    return network_room(method, clients)
+
+
+def _fit_linear(
+    clients: Sequence[Dataset],
+    method: LinearSettings,
+    noise: ClientPrivacy | None,
+    promise: Promise | None,
+    books: Path | Shelf | None,
+    options: dict[str, Any],
+) -> FittedModel:
+    privacy: ClientPrivacy | RecordPrivacy | None = noise
+    hiding = isinstance(promise, RecordPromise)
+    check_promise(method, hides_records=hiding, secure=options["secure"])
+    if isinstance(promise, RecordPromise):
+        if promise.norm is None:
+            raise InputError(f"{method.method}: needs --norm, a public L2 norm of a record")
+        assert books is not None
+        privacy = record_privacy(promise.epsilon, promise.delta, promise.norm, books)
+    return train_linear_model(clients, method, privacy=privacy, **options)
+
+
+def _fit_network(
+    clients: Sequence[Dataset],
+    method: NetworkSettings,
+    noise: ClientPrivacy | None,
+    promise: Promise | None,
+    books: Path | Shelf | None,
+    options: dict[str, Any],
+) -> FittedModel:
+    from secure_fl.trainers.networks import DPSGD
+    from secure_fl.training.networks import train_network
+
+    hiding = None
+    if isinstance(promise, RecordPromise):
+        try:
+            hiding = DPSGD(promise.epsilon, promise.delta, method.rounds, clip=promise.clip)
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        options = options | {"ledgers": books, "budget": promise.budget}
+    return train_network(clients, method, client_level=noise, record_level=hiding, **options)
