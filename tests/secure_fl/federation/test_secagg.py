@@ -14,7 +14,7 @@ from secure_fl.federation.secagg import Identity, Parameters, ProtocolError, mes
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import default_threshold, ring_degree
-from tests.secure_fl.federation.protocol import SESSION, Party, names_of
+from tests.secure_fl.federation.protocol import AGREED, SESSION, Party, names_of
 from tests.secure_fl.shared import one_line
 
 
@@ -112,13 +112,13 @@ def test_the_threshold_is_above_half():
         assert n / 2 < default_threshold(n) <= n
     names = names_of(6)
     with pytest.raises(FederationError, match="found 3, expected above half of the 6"):
-        Parameters(SESSION, 0, 0, names, 3, 5, 4)
+        Parameters(SESSION, 0, 0, names, 3, 5, 4, agreed=AGREED)
     with pytest.raises(FederationError, match="found 3, expected above half of the 6 holders"):
-        Parameters(SESSION, 0, 0, names, 4, 5, 3)
+        Parameters(SESSION, 0, 0, names, 4, 5, 3, agreed=AGREED)
     with pytest.raises(FederationError, match="1 clients take part"):
-        Parameters(SESSION, 0, 0, names[:1], 1, 1, 1)
+        Parameters(SESSION, 0, 0, names[:1], 1, 1, 1, agreed=AGREED)
     with pytest.raises(FederationError, match="degree: found 3"):
-        Parameters(SESSION, 0, 0, names, 4, 3, 3)
+        Parameters(SESSION, 0, 0, names, 4, 3, 3, agreed=AGREED)
 
 
 # ------------------------------------------------------------------------------------------ graphs
