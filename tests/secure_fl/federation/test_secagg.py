@@ -29,7 +29,7 @@ def test_the_sum_is_exact(n: int, bits: int):
 
 @pytest.mark.parametrize("length", [0, 1, 1_000_000])
 def test_vectors_of_any_length(length: int):
-    party = Party(3, length=length, bits=32)
+    party = Party(3, length=length, bits=32, threshold=2)
     found = party.run({party.names[1]: Stage.MASK})
     assert len(found.total) == length
     expected = party.vectors[party.names[0]] + party.vectors[party.names[2]]
@@ -94,7 +94,7 @@ def test_below_the_threshold_nothing_is_revealed(stage: Stage):
     lost = dict.fromkeys(party.names[:3], stage)
     with pytest.raises(QuorumError) as caught:
         party.run(lost)
-    assert "threshold is 4" in one_line(caught.value)
+    assert "threshold is 5" in one_line(caught.value)
     # Nobody was brought to open a share, so every vector still lies under its masks.
     assert not any(b"secure sum: opened shares" in each for _, _, each in party.transcript)
 
@@ -154,8 +154,9 @@ def tail(at_least: int, n: int, marked: int, drawn: int) -> Fraction:
 @pytest.mark.parametrize(("n", "lost", "corrupt"), [(200, 10, 5), (500, 50, 25), (1000, 100, 50)])
 def test_a_rings_degree_is_the_least_that_is_safe(n: int, lost: int, corrupt: int):
     def safe(degree: int) -> bool:
-        t = degree // 2 + 1
-        opens = n * tail(t, n - 1, corrupt, degree)
+        """With t of degree + 1 shares to a secret, 2 t - degree - 1 neighbours open both kinds."""
+        t = math.floor(2 * (degree + 1) / 3) + 1
+        opens = n * tail(2 * t - degree - 1, n - 1, corrupt, degree)
         parts = n * Fraction(lost + corrupt, n) ** (degree // 2)
         stuck = n * tail(degree - t + 1, n - 1, lost, degree)
         return opens + parts <= Fraction(1, 2**40) and stuck <= Fraction(1, 2**30)
