@@ -26,13 +26,14 @@ class Attack:
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent.parent / "docs" / "attacks.md"
 
-_HEAD = """# Attacks that are tests
-
-Every line is a file of `tests/attacks`: the cheating party is real code that speaks the real protocol, and the tests assert what it learned. "Before" is what the same code got from the version that had no defence. `make attacks` runs them all and prints this table with the results. This page is written by `python -m tests.attacks --write`.
-
-| attack | what the attacker holds | before | now |
-|---|---|---|---|
-"""
+_HEAD = (
+    "# Attacks that are tests\n\n"
+    "Every line is a file of `tests/attacks`: the cheating party is real code that speaks the real"
+    ' protocol, and the tests assert what it learned. "Before" is what the same code got from the'
+    " version that had no defence. `make attacks` runs them all and prints this table with the"
+    " results. This page is written by `python -m tests.attacks --write`.\n\n"
+    "| attack | what the attacker holds | before | now |\n|---|---|---|---|\n"
+)
 
 
 def attacks() -> dict[str, Attack]:
