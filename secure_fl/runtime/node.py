@@ -159,7 +159,11 @@ class Node:
             case "facts" if self._heads is not None:
                 return self._heads.facts()
             case "head" if self._heads is not None:
-                return self._heads.train(request["federation"])
+                signs = None if self._directory is None else self._identity
+                return self._heads.train(request["federation"], signs)
+            case "confirm head" if self._heads is not None and self._directory is not None:
+                found = request["federation"], request["signatures"]
+                return self._heads.confirm(*found, self._directory)
         raise FederationError(f"server: asks for {request['do']!r}, which this node does not do")
 
     # ----------------------------------------------------------------------------------- steps

@@ -109,6 +109,7 @@ def _keeper(
         lambda: _records(data, column, plan),
         Path(str(own["heads"])),
         ledger,
+        plan.description,
     )
 
 
