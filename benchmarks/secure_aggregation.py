@@ -32,7 +32,7 @@ from secure_fl.federation.secagg import (
     ProtocolClient,
     ProtocolServer,
 )
-from secure_fl.federation.secagg.parameters import SESSION
+from secure_fl.federation.secagg.parameters import AGREED, SESSION
 
 CLIP = 8.0
 TARGET_RANGE = 2**22
@@ -84,7 +84,10 @@ def ours(vectors: Vectors, n_lost: int, degree: int, threshold: int, bits: int) 
     names = tuple(f"client{i:03}" for i in range(n))
     identities = {name: Identity() for name in names}
     directory = {name: identity.public for name, identity in identities.items()}
-    parameters = Parameters(os.urandom(SESSION), 0, 0, names, n // 2 + 1, degree, threshold, bits)
+    session, agreed = os.urandom(SESSION), os.urandom(AGREED)
+    parameters = Parameters(
+        session, 0, 0, names, n // 2 + 1, degree, threshold, bits, agreed=agreed
+    )
     encoding = FixedPoint(CLIP, n, bits)
     with cost.serve():
         server = ProtocolServer(parameters)

@@ -23,7 +23,7 @@ SIGNATURE = 64
 _NONCE = 12
 OVERHEAD = _NONCE + 16
 """Bytes that `seal` adds: a random nonce and a tag."""
-_SALT = b"securefl secure aggregation 1"
+_SALT = b"securefl secure aggregation 2"
 
 
 def digest(*parts: bytes) -> bytes:

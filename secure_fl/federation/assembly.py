@@ -1,6 +1,7 @@
 """How a `Federation` is put together from its options: checks, runtime, and the sum's stages."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -105,6 +106,7 @@ class Stages:
         session: 16 random bytes that name the run.
         secrets: of the noise sources, where a run is resumed.
         earlier: private sums of the run's sessions before this one.
+        description: of the federation, see `secure_fl.federation.agreement`.
 
     Attributes:
         sources: of noise, by client and `SERVER`; none without privacy.
@@ -120,6 +122,7 @@ class Stages:
         session: bytes,
         secrets: Mapping[str, bytes],
         earlier: int = 0,
+        description: Any = None,
     ) -> None:
         self.session = session
         self.sources: dict[str, NoiseSource] = {}
@@ -136,9 +139,9 @@ class Stages:
             coding = Private(
                 encoding, self.accountant, self.sources, session, central=protocol is None
             )
-            self.vector = VectorSum(coding, protocol)
+            self.vector = VectorSum(coding, protocol, description)
         elif aggregation is not None:
-            self.vector = VectorSum(_quantised(aggregation, weights), protocol)
+            self.vector = VectorSum(_quantised(aggregation, weights), protocol, description)
 
 
 def _quantised(options: SecureAggregation, weights: Mapping[str, float]) -> Quantised:

@@ -13,6 +13,7 @@ from secure_fl.crypto.keys import digest
 from secure_fl.errors import FederationError
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation import wire
+from secure_fl.federation.agreement import describe_call
 from secure_fl.federation.assembly import (
     Stages,
     checked_seed,
@@ -33,7 +34,7 @@ from secure_fl.federation.participation import (
 )
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
 from secure_fl.federation.privacy import ClientPrivacy
-from secure_fl.federation.secagg.parameters import SESSION, default_threshold
+from secure_fl.federation.secagg.parameters import PROTOCOL, SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name
 from secure_fl.federation.trees import Array, Leaf, Structure, Tree, flatten, is_finite
@@ -55,6 +56,8 @@ class Options:
     aggregation: SecureAggregation | None
     privacy: ClientPrivacy | None
     drop_outs: DropOuts
+    description: Any = None
+    """Of the federation, where clients elsewhere have one too; all must have been told the same."""
 
     @classmethod
     def checked(
@@ -67,6 +70,7 @@ class Options:
         aggregation: SecureAggregation | None,
         privacy: ClientPrivacy | None,
         drop_outs: DropOuts | None = None,
+        description: Any = None,
     ) -> "Options":
         """The options of a federation of so many clients, with the defaults filled in.
 
@@ -83,6 +87,7 @@ class Options:
             aggregation,
             privacy,
             drop_outs or NoDropOuts(),
+            description,
         )
 
 
@@ -103,6 +108,9 @@ class Engine:
         refused: clients of this round whose update was not finite, once per refusal.
         outside: what was moved to the clip in this round, by client.
     """
+
+    _repeats = True
+    """Whether a resumed run may make an interrupted sum again, to the same bits."""
 
     def __init__(self, clients: tuple[Client, ...], options: Options, workers: int | str) -> None:
         self._clients = clients
@@ -200,6 +208,12 @@ class Engine:
         Raises:
             FederationError: the snapshot is of another setting.
         """
+        if "protocol" in self._fixed() and found.setting.get("protocol", 1) != PROTOCOL:
+            raise FederationError(
+                f"{source}: written with version {found.setting.get('protocol', 1)} of secure sums,"
+                f" this is version {PROTOCOL}, whose clients add noise of another size; finish the"
+                " run with the version that began it, or start it anew"
+            )
         for key, value in self._fixed().items():
             if found.setting.get(key) != value:
                 raise FederationError(
@@ -249,6 +263,7 @@ class Engine:
             round=call.round,
             call=call.number,
             step=name,
+            told=self._told(call),
             request=b"" if self._options.privacy is None else digest(wire.encode(request)),
             lost=self._lost(names, call),
             threshold=self.needed(len(names)),
@@ -256,6 +271,10 @@ class Engine:
             weighted=weighted,
         )
         return call, asked
+
+    def _told(self, call: Call) -> Mapping[str, Any]:
+        """What every client is told of a step."""
+        return describe_call(call)
 
     def _lost(self, names: tuple[str, ...], call: Call) -> Mapping[str, Stage]:
         drop_outs = self._options.drop_outs
@@ -358,7 +377,8 @@ class Engine:
     def _fixed(self) -> dict[str, Any]:
         """What a resumed run must have in common with the killed one."""
         if not self._setting:
-            privacy = self._options.privacy
+            privacy, secure = self._options.privacy, self._options.aggregation is not None
+            parts = secure and privacy is not None and self._repeats
             self._setting = {
                 "seed": self._options.seed,
                 "clients": list(self._places),
@@ -366,6 +386,9 @@ class Engine:
                 "stages": list(self.pipeline),
                 # A repeated sum under other noise would be a second release of it.
                 "privacy": None if privacy is None else privacy.of_a_sum,
+                # Parts of the noise are sized by it.
+                **({"threshold": self._options.threshold} if parts else {}),
+                **({"protocol": PROTOCOL} if parts else {}),
             }
         return self._setting
 
@@ -373,7 +396,13 @@ class Engine:
         """Protocol, noise and books of a session; `earlier` private sums were in others."""
         options = self._options
         return Stages(
-            self._weights, options.aggregation, options.privacy, session, secrets, earlier
+            self._weights,
+            options.aggregation,
+            options.privacy,
+            session,
+            secrets,
+            earlier,
+            options.description,
         )
 
     def _generator(self, *purpose: int) -> np.random.Generator:

@@ -39,7 +39,9 @@ class Federation:
         seed: of the experiment randomness: participation, drop-outs, every client's `rng`.
         participation: who takes part in a round; everybody by default.
         threshold: clients that must be left in a sum; below it QuorumError. By default 1, and
-            under secure aggregation two thirds of those asked. There it must be above half.
+            under secure aggregation the least number above two thirds of those asked. There it must
+            be above half: of n clients that are asked, fewer than 2 threshold - n may collude with
+            the server.
         aggregation: how sums are made; None for a server that sees every update.
         privacy: client-level differential privacy of every sum.
         drop_outs: injected for tests and simulations.

@@ -30,7 +30,12 @@ class SecureAggregation:
         outside: a value beyond the clip is moved to it and counted ("clip") or raises ("error").
         degree: neighbours that a client shares masks and secrets with; all others by default.
             For many clients a ring is cheaper (Bell et al. 2020): an even number, see
-            `ring_degree`; it assumes a server that follows the protocol.
+            `ring_degree`. What holds against a server that cheats together with clients then
+            holds for each neighbourhood by itself: fewer than 2 s - (degree + 1) of a client's
+            neighbours may collude, where s = floor(2 (degree + 1) / 3) + 1 shares open a secret;
+            the server, which names session and clients, must not have chosen the ring; and a sum
+            may come to light in parts of at least s clients. Without a ring fewer than 2 t - n of
+            the n clients may collude, where t is the federation's threshold.
         max_weight: public bound on the clients' weights in a mean; by default the largest of them.
         observe: sees every message of the protocol, for tests and transcripts.
     """
@@ -71,9 +76,14 @@ class SecureSum:
         }
 
     def parameters(
-        self, names: tuple[str, ...], round_number: int, call: int, threshold: int
+        self,
+        names: tuple[str, ...],
+        round_number: int,
+        call: int,
+        threshold: int,
+        agreed: bytes,
     ) -> Parameters:
-        """Of one sum over these clients.
+        """Of one sum over these clients; `agreed` as `Parameters`'.
 
         Raises:
             FederationError: fewer than 2 clients, or a threshold not above half of them.
@@ -82,7 +92,15 @@ class SecureSum:
         degree = n - 1 if self._options.degree is None else self._options.degree
         shares = share_threshold(n, degree, threshold)
         return Parameters(
-            self.session, round_number, call, names, threshold, degree, shares, self._options.bits
+            self.session,
+            round_number,
+            call,
+            names,
+            threshold,
+            degree,
+            shares,
+            self._options.bits,
+            agreed=agreed,
         )
 
     def sum(

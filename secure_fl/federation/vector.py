@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from secure_fl.errors import PrivacyError, QuorumError
 from secure_fl.federation import wire
+from secure_fl.federation.agreement import agreement
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Stage
@@ -35,6 +36,7 @@ class Asked:
         round: from 0.
         call: of the round, from 0.
         step: registered name.
+        told: what every client is told of the step, see `secure_fl.federation.agreement`.
         request: digest of the step and what is broadcast with it; empty without privacy.
         lost: clients that drop out, and before which message.
         threshold: clients that must be left.
@@ -46,6 +48,7 @@ class Asked:
     round: int
     call: int
     step: str
+    told: Mapping[str, Any]
     request: bytes
     lost: Mapping[str, Stage]
     threshold: int
@@ -205,14 +208,18 @@ class VectorSum:
     Args:
         coding: what makes codes of values and back.
         secure: the protocol, or None for a server that sees every vector.
+        federation: its description, which all clients must have been told alike.
 
     Attributes:
         coding: as given.
     """
 
-    def __init__(self, coding: Quantised | Private, secure: SecureSum | None) -> None:
+    def __init__(
+        self, coding: Quantised | Private, secure: SecureSum | None, federation: Any = None
+    ) -> None:
         self.coding = coding
         self._secure = secure
+        self._federation = federation
 
     def sum(self, asked: Asked, contributions: Iterable[Contribution]) -> VectorTotal:
         """The sum of the contributions of those who do not drop out.
@@ -248,7 +255,10 @@ class VectorSum:
     def parameters(self, asked: Asked) -> Parameters:
         """The protocol's, of this sum; only where sums are masked."""
         assert self._secure is not None
-        return self._secure.parameters(asked.names, asked.round, asked.call, asked.threshold)
+        agreed = agreement(asked.told, self.coding.describe(asked), self._federation)
+        return self._secure.parameters(
+            asked.names, asked.round, asked.call, asked.threshold, agreed
+        )
 
     def _added(
         self,

@@ -16,8 +16,12 @@ def as_array(data: bytes) -> Any:
     return np.frombuffer(data, np.uint8)
 
 
-def parameters_of(described: Mapping[str, Any]) -> Parameters:
+def parameters_of(described: Mapping[str, Any], agreed: bytes) -> Parameters:
     """The parameters that `describe_parameters` described.
+
+    Args:
+        described: by the server.
+        agreed: what this party makes of all that it was told; see `Parameters`.
 
     Raises:
         ProtocolError: a session without a name.
@@ -32,6 +36,7 @@ def parameters_of(described: Mapping[str, Any]) -> Parameters:
         names=tuple(described["names"]),
         share_threshold=int(described["share_threshold"]),
         bits=int(described["bits"]),
+        agreed=agreed,
         **numbers,
     )
 

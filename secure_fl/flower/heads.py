@@ -3,6 +3,9 @@
 The server learns who is there and what the manifest states, and tells the manifest to all. Every
 node trains its own head, books its release where there is noise, and keeps both; the fingerprint
 of the federation is all that it answers.
+
+Where nodes know each other's signature keys, a head counts when all clients of its federation have
+signed the same description: a server that tells them different ones has heads that nobody uses.
 """
 
 import hashlib
@@ -16,21 +19,29 @@ import attrs
 from attrs import frozen
 
 import dp
+from secure_fl.crypto.keys import Directory, Identity, verify
 from secure_fl.data import Dataset
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
-from secure_fl.federation import Client
+from secure_fl.federation import Client, wire
 from secure_fl.federation.checkpoint import records_digest
 from secure_fl.files import make_folder, new_folder, reserve
+from secure_fl.flower.descriptions import as_array
 from secure_fl.flower.transport import Line
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
-from secure_fl.heads.released import STATEMENT_FILES, save_statements, train_private_head
+from secure_fl.heads.released import (
+    STATEMENT_FILES,
+    save_statements,
+    train_private_head,
+)
 from secure_fl.heads.run_folder import run_room
 from secure_fl.privacy.promises import ReleasePromise
 
 ORIGIN = "origin.json"
 """What a kept head was made of, as a digest."""
+UNCONFIRMED = ".unconfirmed"
+"""Behind the name of a run folder until all clients have signed its federation."""
 
 
 @frozen
@@ -93,6 +104,7 @@ class HeadKeeper:
         load: reads the records; unscaled.
         folder: receives a run folder for each federation, named by its fingerprint.
         ledger: of the data set; needed where heads are private.
+        description: of the plan, a value of the wire encoding; signed with the federation.
     """
 
     def __init__(
@@ -105,6 +117,7 @@ class HeadKeeper:
         load: Callable[[], Dataset],
         folder: Path,
         ledger: dp.Ledger | None,
+        description: Any = None,
     ) -> None:
         self._name = name
         self._clients = clients
@@ -114,6 +127,7 @@ class HeadKeeper:
         self._load = load
         self._folder = folder
         self._ledger = ledger
+        self._description = description
 
     def facts(self) -> dict[str, Any]:
         """What the manifest needs to know of the records: how many features, and their names."""
@@ -121,8 +135,14 @@ class HeadKeeper:
         names = None if data.features is None else list(data.features)
         return {"features": data.n_features, "names": names}
 
-    def train(self, described: Mapping[str, Any]) -> dict[str, Any]:
+    def train(
+        self, described: Mapping[str, Any], identity: Identity | None = None
+    ) -> dict[str, Any]:
         """Trains the head of a federation, unless it is kept already, and answers its fingerprint.
+
+        Args:
+            described: the federation, by the server.
+            identity: signs it; the head then waits for the others' signatures (`confirm`).
 
         A head of the same records and settings is never released twice: another federation of some
         of the same clients gets the head that is here.
@@ -137,13 +157,51 @@ class HeadKeeper:
         manifest = self._agreed(described, data)
         origin = self._recipe.origin(manifest, data)
         run = self._folder / manifest.fingerprint[:16]
+        if identity is not None and not run.exists():
+            run = run.with_name(run.name + UNCONFIRMED)
         if not run.exists():
             self._keep(run, manifest, data, origin)
         elif _origin(run) != origin:
             raise InputError(
                 f"{run}: keeps a head of other records or settings; move it away to train anew"
             )
-        return {"federation": manifest.fingerprint}
+        answer: dict[str, Any] = {"federation": manifest.fingerprint}
+        if identity is not None:
+            answer["signature"] = as_array(identity.sign(*self._signed(manifest)))
+        return answer
+
+    def confirm(
+        self, fingerprint: str, signatures: Mapping[str, Any], directory: Directory
+    ) -> dict[str, Any]:
+        """Takes a head into use, when all clients of its federation have signed the same.
+
+        Args:
+            fingerprint: of the federation.
+            signatures: by client.
+            directory: their public keys.
+
+        Raises:
+            FederationError: no head of that federation is kept, or a client did not sign.
+            ProtocolError: a signature is not its owner's, or is over another federation or plan.
+        """
+        run = self._folder / fingerprint[:16]
+        waiting = run.with_name(run.name + UNCONFIRMED)
+        kept = run if run.exists() else waiting
+        if not fingerprint.isalnum() or not kept.exists():
+            raise FederationError(f"server: no head of federation {fingerprint!r} is kept here")
+        manifest = load_manifest(kept)
+        for name in manifest.clients:
+            if name not in signatures:
+                raise FederationError(f'client "{name}": did not sign federation {fingerprint}')
+            verify(directory, name, signatures[name].tobytes(), *self._signed(manifest))
+        if kept == waiting:
+            waiting.rename(run)
+        return {"confirmed": fingerprint}
+
+    def _signed(self, manifest: Manifest) -> tuple[bytes, ...]:
+        """What all clients must have been told alike, as this one was."""
+        told = {"federation": manifest.fingerprint, "plan": self._description}
+        return b"federation of heads", wire.fingerprint(told)
 
     def _agreed(self, described: Mapping[str, Any], data: Dataset) -> Manifest:
         """The manifest that plan and records give for the server's choice of clients."""
@@ -250,8 +308,26 @@ def train_remote_heads(
         kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)
         progress(f"heads: {len(kept)} of {len(left)} clients, federation {manifest.fingerprint}")
         if _enough(kept, clients, threshold) == left:
-            return manifest
+            kept = _confirmed(line, manifest, answers)
+            if _enough(kept, clients, threshold) == left:
+                return manifest
         left = kept
+
+
+def _confirmed(
+    line: Line, manifest: Manifest, answers: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Passes the signatures on; the clients whose heads count now."""
+    signatures = {name: each["signature"] for name, each in answers.items() if "signature" in each}
+    if not signatures:
+        return manifest.clients
+    request = {
+        "do": "confirm head",
+        "federation": manifest.fingerprint,
+        "signatures": signatures,
+    }
+    found = line.ask(dict.fromkeys(manifest.clients, request))
+    return tuple(n for n, a in found.items() if a.get("confirmed") == manifest.fingerprint)
 
 
 def encoder_fingerprint(encoder: str) -> str:

@@ -18,6 +18,11 @@ _PAIR = ("seal_out", "seal_in", "confirm_out", "confirm_in")
 class KeptClient(ProtocolClient):
     """A `ProtocolClient` with its state in and out; steps stay once and in order."""
 
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """The list that it confirmed; empty before."""
+        return self._survivors
+
     def dump(self) -> dict[str, Any]:
         """All of its state, secrets included, as a value of the wire encoding."""
         return {
@@ -26,6 +31,7 @@ class KeptClient(ProtocolClient):
             "mask_seed": as_array(self._mask_seed),
             "holders": dict(self._holders),
             "near": list(self._near),
+            "listed": as_array(self._listed),
             "mask_keys": {name: as_array(key) for name, key in self._mask_keys.items()},
             "pairs": {
                 name: [as_array(getattr(keys, field)) for field in _PAIR]
@@ -54,6 +60,7 @@ class KeptClient(ProtocolClient):
         client._mask_seed = state["mask_seed"].tobytes()
         client._mask_key = KeyPair.from_seed(client._mask_seed, parameters.context)
         client._holders = dict(state["holders"])
+        client._listed = state["listed"].tobytes()
         client._near = tuple(state["near"])
         client._mask_keys = {name: key.tobytes() for name, key in state["mask_keys"].items()}
         client._pairs = {

@@ -5,6 +5,7 @@ drop-out, and an interrupted sum is never repeated: a resumed run has a session 
 fresh noise and its own events in the ledger.
 """
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.errors import FederationError, QuorumError, StepError
+from secure_fl.errors import FederationError, ProtocolError, QuorumError, StepError
+from secure_fl.federation.agreement import describe_call
 from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
@@ -23,14 +25,16 @@ from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Traffic
 from secure_fl.federation.participation import Participation
 from secure_fl.federation.privacy import ClientPrivacy
-from secure_fl.federation.secagg.parameters import SESSION, Parameters
+from secure_fl.federation.secagg.messages import check_version
+from secure_fl.federation.secagg.parameters import PROTOCOL, SESSION, Parameters
 from secure_fl.federation.secagg.server import ProtocolServer
 from secure_fl.federation.secure import SecureAggregation
-from secure_fl.federation.steps import step_name
 from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
 from secure_fl.flower.descriptions import as_array, describe_parameters, structure_of
 from secure_fl.flower.transport import Exchange, Line
+
+log = logging.getLogger(__name__)
 
 
 class NetworkFederation(Federation):
@@ -42,6 +46,8 @@ class NetworkFederation(Federation):
         seed, participation, threshold, aggregation, privacy: as `Federation`'s. Secure aggregation
             needs `max_weight`, because the server is not told the clients' weights.
         time_out: seconds that a node has for one message.
+        description: of the federation, a value of the wire encoding; masked sums come about only
+            with nodes that were told the same (`Node`).
 
     Raises:
         FederationError, PrivacyError: as `Federation`.
@@ -58,6 +64,7 @@ class NetworkFederation(Federation):
         aggregation: SecureAggregation | None = None,
         privacy: ClientPrivacy | None = None,
         time_out: float = 600.0,
+        description: Any = None,
     ) -> None:
         # Their records are elsewhere; weights come with their answers where the server may know.
         nobody = np.zeros((0, 0)), np.zeros(0)
@@ -78,6 +85,7 @@ class NetworkFederation(Federation):
             threshold=threshold,
             aggregation=aggregation,
             privacy=privacy,
+            description=description,
         )
         self._start(options, NetworkEngine(clients, options, Line(exchange, time_out)))
 
@@ -120,16 +128,6 @@ class _Remote:
         """Nothing to end."""
 
 
-def describe_call(call: Call, epoch: str) -> dict[str, Any]:
-    """What a node is told of a step."""
-    return {
-        "epoch": epoch,
-        "step": step_name(call.step),
-        "broadcast": call.broadcast,
-        "key": (call.seed, call.round, call.number),
-    }
-
-
 def raise_failure(name: str, call: Call, answer: Mapping[str, Any]) -> None:
     """Raises StepError where the node's step failed."""
     if "failed" in answer:
@@ -155,12 +153,17 @@ class NetworkEngine(Engine):
         line: to the nodes.
     """
 
+    _repeats = False
+
     def __init__(self, clients: tuple[Client, ...], options: Options, line: Line) -> None:
         super().__init__(clients, options, 1)
         self._line = line
         # Tells nodes a server that repeats a round from one that goes on.
         self._epoch = secrets.token_hex(8)
         self._runtime = _Remote(line, self._epoch, self._weights)
+
+    def _told(self, call: Call) -> Mapping[str, Any]:
+        return describe_call(call, self._epoch)
 
     def features(self) -> int:
         """See `NetworkFederation.features`."""
@@ -219,7 +222,8 @@ class NetworkEngine(Engine):
         """Has the step run everywhere; advertisements of those whose update can be used."""
         request = {
             "do": "begin",
-            **describe_call(call, self._epoch),
+            "protocol": PROTOCOL,
+            **asked.told,
             "sum": describe_parameters(parameters),
             "coding": vector.coding.describe(asked),
         }
@@ -229,6 +233,11 @@ class NetworkEngine(Engine):
             raise_failure(name, call, answer)
             if "refused" in answer:
                 self.refuse(name, call)
+                continue
+            try:
+                check_version(answer.get("protocol", 1), f'client "{name}"')
+            except ProtocolError as error:
+                log.warning("%s; it counts as dropped out", error)
                 continue
             structures[name] = structure_of(answer.get("structure"))
             adverts[name] = _message(answer)

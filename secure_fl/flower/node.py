@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from secure_fl.errors import (
     StepError,
 )
 from secure_fl.federation import wire
+from secure_fl.federation.agreement import agreement
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.executor import Call, InProcess
 from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.secagg.encoding import Words
-from secure_fl.federation.secagg.parameters import Parameters
+from secure_fl.federation.secagg.messages import check_version
+from secure_fl.federation.secagg.parameters import PROTOCOL, Parameters
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
 from secure_fl.files import make_folder, prove_writable
@@ -45,6 +47,8 @@ from secure_fl.flower.transport import ANSWER, REQUEST
 log = logging.getLogger(__name__)
 
 _KEPT = "federation node"
+_VERSION = 2
+"""Of what is kept; 1 knew neither cohorts nor sums without an end."""
 _STARTS = 2
 """Rounds whose start a node can go back to: a server repeats at most the one it was killed in."""
 
@@ -61,6 +65,8 @@ class Node:
         directory: every client's public signature key, known beforehand and not from the server.
         terms: what it insists on.
         heads: trains and keeps the client's heads, where the plan is of heads.
+        description: of the federation as this node was told, a value of the wire encoding; masked
+            sums come about only among parties that have the same.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Node:
         directory: Directory | None = None,
         terms: Terms | None = None,
         heads: HeadKeeper | None = None,
+        description: Any = None,
     ) -> None:
         self.name = name
         self._load = load
@@ -81,6 +88,7 @@ class Node:
         self._directory = directory
         self._terms = terms or Terms()
         self._heads = heads
+        self._description = description
 
     def answer(self, request: bytes) -> bytes:
         """The answer to one request; what fails here is told by its kind alone.
@@ -102,11 +110,12 @@ class Node:
             except (InputError, ProtocolError, QuorumError, BudgetError, StorageError) as error:
                 log.error('client "%s": %s', self.name, error)
                 found = {"dropped": type(error).__name__}
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
                 log.error('client "%s": not a request of this version: %r', self.name, error)
                 found = {"dropped": type(error).__name__}
-            # Before the answer leaves: whoever asks again must find that it was given.
-            write_atomic(self._file, wire.encode(kept, kind=_KEPT), mode=PRIVATE)
+            finally:
+                # Before the answer leaves: whoever asks again must find that it was given.
+                write_atomic(self._file, wire.encode(kept, kind=_KEPT), mode=PRIVATE)
         return wire.encode(found, kind=ANSWER)
 
     @property
@@ -125,9 +134,24 @@ class Node:
         return (1 << 16) + (2 * self._file.stat().st_size if self._file.exists() else 0)
 
     def _kept(self) -> dict[str, Any]:
+        fresh: dict[str, Any] = {
+            "version": _VERSION,
+            **{"epoch": "", "now": {}, "starts": {}, "member": None, "sums": [], "sum": None},
+            **{"private_sums": 0, "cohorts": [], "unfinished": 0},
+        }
         if not self._file.exists():
-            return {"epoch": "", "now": {}, "starts": {}, "member": None, "sums": [], "sum": None}
-        return dict(wire.decode(self._file.read_bytes(), kind=_KEPT, source=str(self._file)))
+            return fresh
+        found = dict(wire.decode(self._file.read_bytes(), kind=_KEPT, source=str(self._file)))
+        version = found.get("version", 1)
+        if version > _VERSION:
+            raise FederationError(
+                f"{self._file}: written by a node of version {version}, this one is of version"
+                f" {_VERSION}; install the newer securefl"
+            )
+        if version < _VERSION:
+            # A sum that was running spoke another version of the protocol.
+            found |= {"version": _VERSION, "member": None, "sums": [], "sum": None}
+        return {**fresh, **found}
 
     def _answer(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         match request["do"]:
@@ -148,7 +172,11 @@ class Node:
             case "facts" if self._heads is not None:
                 return self._heads.facts()
             case "head" if self._heads is not None:
-                return self._heads.train(request["federation"])
+                signs = None if self._directory is None else self._identity
+                return self._heads.train(request["federation"], signs)
+            case "confirm head" if self._heads is not None and self._directory is not None:
+                found = request["federation"], request["signatures"]
+                return self._heads.confirm(*found, self._directory)
         raise FederationError(f"server: asks for {request['do']!r}, which this node does not do")
 
     # ----------------------------------------------------------------------------------- steps
@@ -174,45 +202,49 @@ class Node:
     # ------------------------------------------------------------------------------ secure sums
 
     def _begin(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-        parameters = parameters_of(request["sum"])
+        check_version(request.get("protocol", 1), "server")
         coding = request["coding"]
+        # Of what was really told, and what follows is computed with; never taken from the server.
+        agreed = agreement(request, coding, self._description)
+        parameters = parameters_of(request["sum"], agreed)
         if self._directory is not None and not set(parameters.names) <= set(self._directory):
             raise ProtocolError("server: a sum with clients that are not in the directory")
-        self._terms.check_masked(parameters, coding, kept.get("private_sums", 0))
+        self._terms.check_cohort(parameters, kept["cohorts"])
+        self._terms.check_unfinished(kept["unfinished"])
+        self._terms.check_masked(parameters, coding, kept["private_sums"])
         member = self._member(parameters.session, kept)
         context = parameters.context.hex()
         if context in kept["sums"]:
             raise ProtocolError(f'client "{self.name}": was asked twice for one sum; not answered')
         kept["sums"] = [*kept["sums"], context]
         client = self._load()
-        self._terms.book(
-            request["step"],
-            client,
-            parameters,
-            coding,
-            tuple(request["broadcast"]),
-        )
+        asked = request["step"], tuple(request["broadcast"])
+        price = self._terms.price(asked[0], client, parameters, coding, asked[1])
+        if price is not None and self._terms.ledger is not None:
+            self._terms.ledger.check(price)
         tree = self._run(request, kept, client)
         structure, leaves = flatten(tree)
         if not all(map(is_finite, leaves)):
-            return {"refused": True}
-        if any(isinstance(leaf, SparseArray | LowRank | PackedCodes) for leaf in leaves):
-            raise PrivacyError(
-                "a sparse array, low-rank matrix or quantised vector cannot be aggregated securely:"
-                " positions tell on the client, and factors and codes do not add up"
-            )
-        flat = [np.asarray(leaf).ravel().astype(np.float64, copy=False) for leaf in leaves]
-        vector = np.concatenate(flat) if flat else np.zeros(0)
+            return {"refused": True, "protocol": PROTOCOL}
+        vector = _as_vector(leaves)
+        self._terms.check_masked(parameters, coding, kept["private_sums"], len(vector))
         running = KeptClient(member, parameters)
         message = running.advertise()
         kept["sum"] = {
             "sum": request["sum"],
+            "agreed": as_array(agreed),
             "client": running.dump(),
             "structure": structure.text(),
             "codes": self._codes(coding, client.weight, vector),
             "coding": coding,
+            "asked": None if price is None else asked,
+            "paid": False,
         }
-        return {"message": as_array(message), "structure": describe(structure)}
+        return {
+            "message": as_array(message),
+            "structure": describe(structure),
+            "protocol": PROTOCOL,
+        }
 
     def _go_on(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         running = kept["sum"]
@@ -220,19 +252,48 @@ class Node:
         kept["sum"] = None
         if running is None:
             raise ProtocolError(f'client "{self.name}": no sum is running')
-        parameters = parameters_of(running["sum"])
+        parameters = parameters_of(running["sum"], running["agreed"].tobytes())
         member = self._member(parameters.session, kept)
         client = KeptClient.load(member, parameters, running["client"])
         message = request["message"].tobytes()
-        if request["do"] == "mask":
-            codes = self._noisy(running["coding"], running["codes"], parameters, kept)
-            answer = client.mask(message, codes, running["structure"])
-            running = {**running, "codes": None}
-        else:
-            step = {"share": client.share, "confirm": client.confirm, "unmask": client.unmask}
-            answer = step[request["do"]](message)
+        match request["do"]:
+            case "share":
+                answer = client.share(message)
+            case "mask":
+                codes = self._noisy(running["coding"], running["codes"], parameters)
+                answer = client.mask(message, codes, running["structure"])
+                running = {**running, "codes": None, "paid": self._pay(running, parameters, kept)}
+            case "confirm":
+                answer = client.confirm(message)
+                self._terms.check_survivors(client.survivors, kept["cohorts"])
+            case _:
+                answer = client.unmask(message)
+                if self._terms.check_survivors(client.survivors, kept["cohorts"]):
+                    kept["cohorts"] = [*kept["cohorts"], list(client.survivors)]
+                kept["unfinished"] -= int(running["paid"])
         kept["sum"] = {**running, "client": client.dump()}
         return {"message": as_array(answer)}
+
+    def _pay(
+        self, running: Mapping[str, Any], parameters: Parameters, kept: dict[str, Any]
+    ) -> bool:
+        """Books a sum before its masked vector leaves; True where it was paid for.
+
+        From then on the others can end the sum without this client. Before, nothing that depends
+        on the records has left, and a server must have brought others to seal their shares first.
+        """
+        coding = running["coding"]
+        if running["asked"] is not None and self._terms.ledger is not None:
+            step, broadcast = running["asked"]
+            price = self._terms.price(step, self._load(), parameters, coding, tuple(broadcast))
+            assert price is not None
+            self._terms.ledger.spend(price)
+        elif "sigma" in coding:
+            kept["private_sums"] += 1
+        else:
+            return False
+        kept["unfinished"] += 1
+        return True
 
     def _member(self, session: bytes, kept: dict[str, Any]) -> Member:
         if self._identity is None or self._directory is None:
@@ -272,16 +333,20 @@ class Node:
             log.info('client "%s": moved to the clip %d times', self.name, outside)
         return codes
 
-    def _noisy(
-        self,
-        coding: Mapping[str, Any],
-        codes: Any,
-        parameters: Parameters,
-        kept: dict[str, Any],
-    ) -> Words:
+    def _noisy(self, coding: Mapping[str, Any], codes: Any, parameters: Parameters) -> Words:
         if "sigma" not in coding:
             return codes
-        kept["private_sums"] = kept.get("private_sums", 0) + 1
         # A fresh secret for every sum: nothing is ever repeated under the same noise.
         noise = NoiseSource().draw(coding["sigma"], codes, parameters.context)
         return encoding_of(coding).wrap(codes + noise)
+
+
+def _as_vector(leaves: Sequence[Any]) -> Any:
+    """All leaves end to end, float64; raises PrivacyError for those that do not add up."""
+    if any(isinstance(leaf, SparseArray | LowRank | PackedCodes) for leaf in leaves):
+        raise PrivacyError(
+            "a sparse array, low-rank matrix or quantised vector cannot be aggregated securely:"
+            " positions tell on the client, and factors and codes do not add up"
+        )
+    flat = [np.asarray(leaf).ravel().astype(np.float64, copy=False) for leaf in leaves]
+    return np.concatenate(flat) if flat else np.zeros(0)

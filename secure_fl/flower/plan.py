@@ -76,6 +76,21 @@ class Plan:
     norm: float | None = None
     ledger: Path | None = None
 
+    @property
+    def description(self) -> dict[str, Any]:
+        """What a node computes with, as a value of the wire encoding: equal for equal plans alone.
+
+        Files, times and thresholds are the server's; what a sum needs of them is in its own terms.
+        """
+        return {
+            "clients": list(self.clients),
+            "classes": list(self.classes),
+            "scale": float(self.scale),
+            "features": self.features,
+            # Frozen records of numbers and strings, whose text shows every bit of them.
+            "recipe": repr(self.recipe),
+        }
+
 
 def read_plan(config: Mapping[str, Any]) -> Plan:
     """The plan in a Flower run's configuration.

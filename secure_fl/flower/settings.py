@@ -15,6 +15,7 @@ from secure_fl.flower.policy import Terms
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
     *("secure", "noise", "clip", "sums", "colluding"),
+    *("threshold", "min-clients", "cohorts", "unfinished"),
     *("ledger", "epsilon", "delta", "norm", "distance"),
 }
 _FLOWERS = {"partition-id", "num-partitions"}
@@ -57,6 +58,10 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
         clip=float(own.get("clip", "inf")),
         sums=int(own.get("sums", 2**31)),
         colluding=int(own.get("colluding", 0)),
+        threshold=None if "threshold" not in own else int(own["threshold"]),
+        min_clients=None if "min-clients" not in own else int(own["min-clients"]),
+        cohorts=int(own.get("cohorts", 1)),
+        unfinished=int(own.get("unfinished", 3)),
         ledger=_ledger(own, name),
     )
     return Node(
@@ -67,6 +72,7 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
         directory=None if directory is None else read_directory(Path(str(directory))),
         terms=terms,
         heads=_keeper(own, name, data, column, plan, terms.ledger),
+        description=plan.description,
     )
 
 
@@ -104,6 +110,7 @@ def _keeper(
         lambda: _records(data, column, plan),
         Path(str(own["heads"])),
         ledger,
+        plan.description,
     )
 
 

@@ -73,6 +73,7 @@ def _release_heads(
         threshold=plan.threshold,
         aggregation=SecureAggregation(max_weight=1.0),
         time_out=plan.time_out,
+        description=plan.description,
     )
     manifest = recipe.manifest(
         classes=plan.classes,
@@ -125,6 +126,7 @@ def _train_model(
         aggregation=_aggregation(plan, recipe),
         privacy=noise,
         time_out=plan.time_out,
+        description=plan.description,
     )
     objective = recipe.objective(len(plan.classes))
     start: Any = None if plan.checkpoint is None else fed.resume(plan.checkpoint)

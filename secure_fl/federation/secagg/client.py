@@ -68,6 +68,7 @@ class ProtocolClient:
         self._near: tuple[str, ...] = ()
         self._mask_keys: dict[str, bytes] = {}
         self._pairs: dict[str, PairKeys] = {}
+        self._listed = b""
         self._own_share = b""
         self._held: dict[str, tuple[bytes, bytes] | None] = {}
         self._survivors: tuple[str, ...] = ()
@@ -87,7 +88,8 @@ class ProtocolClient:
     def share(self, message: bytes) -> bytes:
         """Step 2: for every neighbour a share of both secrets, sealed for it alone.
 
-        The seal is also what vouches for the mask keys: it opens only for who was told the same.
+        The seal is also what vouches for the mask keys, for the list of those who advertised and
+        for all that was agreed on: it opens only for who was told the same.
 
         Args:
             message: the advertisements.
@@ -99,6 +101,7 @@ class ProtocolClient:
         self._enter(2)
         found = self._read(m.ADVERTISED, message)
         names = self._members(found.names("names"))
+        self._listed = names_digest(names)
         graph = Graph(names, self._p.degree, self._context)
         self._holders = graph.holders(self.name)
         self._near = near = graph.neighbours(self.name)
@@ -246,7 +249,7 @@ class ProtocolClient:
         for other in near:
             number = self._holders[other] - 1
             pair = of_mask[number] + of_self[number]
-            keys = self._context + self._mask_key.public + self._mask_keys[other]
+            keys = self._sealed_for(self._mask_key.public, self._mask_keys[other])
             sealed.append(seal(self._pairs[other].seal_out, pair, keys))
         fields = {
             "shares": m.blobs(sealed, SEALED),
@@ -255,10 +258,14 @@ class ProtocolClient:
         return m.pack(m.SHARE, self._context, fields)
 
     def _opened(self, sender: str, sealed: bytes) -> tuple[bytes, bytes] | None:
-        keys = self._context + self._mask_keys[sender] + self._mask_key.public
+        keys = self._sealed_for(self._mask_keys[sender], self._mask_key.public)
         plain = unseal(self._pairs[sender].seal_in, sealed, keys)
         # Without this share the others still open the secret, where they are enough.
         return None if plain is None else (plain[: shares.SECRET], plain[shares.SECRET :])
+
+    def _sealed_for(self, sender: bytes, receiver: bytes) -> bytes:
+        """What a seal binds: the sum, who advertised, and both mask keys."""
+        return self._context + self._listed + sender + receiver
 
     def _pair_keys(self) -> tuple[list[bytes], list[bytes]]:
         plus: list[bytes] = []

@@ -8,6 +8,7 @@ import numpy as np
 from fhe.errors import FormatError, VersionError
 from secure_fl.errors import FederationError, ProtocolError
 from secure_fl.federation import wire
+from secure_fl.federation.secagg.parameters import PROTOCOL
 
 ADVERTISE = "secure sum: advertisement"
 ADVERTISED = "secure sum: advertisements"
@@ -22,14 +23,15 @@ UNMASK = "secure sum: opened shares"
 
 def pack(kind: str, context: bytes, fields: Mapping[str, Any]) -> bytes:
     """A message of one sum."""
-    return wire.encode({"context": blob(context), **fields}, kind=kind)
+    return wire.encode({"protocol": PROTOCOL, "context": blob(context), **fields}, kind=kind)
 
 
 def unpack(kind: str, context: bytes, data: bytes, source: str) -> "Fields":
     """The fields of a message.
 
     Raises:
-        ProtocolError: damaged, of another kind, or of another sum (session, round or call).
+        ProtocolError: damaged, of another kind or version of the protocol, or of another sum
+            (session, round, call, or what clients must have been told alike).
     """
     try:
         value = wire.decode(data, kind=kind, source=source)
@@ -37,10 +39,23 @@ def unpack(kind: str, context: bytes, data: bytes, source: str) -> "Fields":
         raise ProtocolError(str(error)) from error
     if not isinstance(value, dict):
         raise ProtocolError(f"{source}: {kind} without fields")
+    check_version(value.get("protocol", 1), source)
     fields = Fields(value, f"{source}: {kind}")
     if fields.fixed("context", 32) != context:
-        raise ProtocolError(f"{source}: {kind} of another session, round or call; not used")
+        raise ProtocolError(
+            f"{source}: {kind} of another session, round or call, or of clients"
+            " that were told otherwise; not used"
+        )
     return fields
+
+
+def check_version(found: object, source: str) -> None:
+    """Raises ProtocolError where the other side speaks another version of the protocol."""
+    if found != PROTOCOL:
+        raise ProtocolError(
+            f"{source}: speaks version {found} of secure sums, this side version {PROTOCOL};"
+            " install the same securefl on every machine"
+        )
 
 
 class Fields:

@@ -1,6 +1,5 @@
 """What the parties of one secure sum agree on before it starts."""
 
-import math
 from functools import cached_property
 
 from attrs import field, frozen
@@ -8,8 +7,12 @@ from attrs import field, frozen
 from secure_fl.crypto.keys import digest, names_digest
 from secure_fl.errors import FederationError
 
+PROTOCOL = 2
+"""Version of the protocol. 1 bound neither what clients compute nor who advertised."""
 SESSION = 16
 """Bytes of a session's name: random, so that no two sessions share one."""
+AGREED = 32
+"""Bytes of the digest of what a client computes with."""
 
 
 @frozen(slots=False)
@@ -25,6 +28,9 @@ class Parameters:
         degree: neighbours of a client; even, or at least len(names) - 1 for everybody.
         share_threshold: shares that open a secret; above half of the degree + 1 holders.
         bits: of the modulus, 32 or 64.
+        agreed: 32 bytes that stand for all that a client computes its vector with, see
+            `secure_fl.federation.agreement`. Every party makes them of what it was told itself:
+            clients that were told different things have no key in common.
 
     Raises:
         FederationError: an attribute out of range.
@@ -38,6 +44,7 @@ class Parameters:
     degree: int
     share_threshold: int
     bits: int = 64
+    agreed: bytes = field(repr=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         n = len(self.names)
@@ -48,6 +55,8 @@ class Parameters:
             )
         if len(self.session) != SESSION:
             raise FederationError(f"session: {len(self.session)} bytes, expected {SESSION}")
+        if len(self.agreed) != AGREED:
+            raise FederationError(f"agreed: {len(self.agreed)} bytes, expected {AGREED}")
         if not n / 2 < self.threshold <= n:
             raise FederationError(
                 f"threshold: found {self.threshold}, expected above half of the {n} clients of"
@@ -68,6 +77,26 @@ class Parameters:
         """Clients that hold shares of one client's secrets: its neighbours and itself."""
         return min(self.degree, len(self.names) - 1) + 1
 
+    @property
+    def colluding(self) -> int:
+        """Clients that may tell the server all they know without opening another one's vector.
+
+        Every holder of a secret opens one kind of share by one list of survivors. For both kinds
+        `share_threshold` honest holders or colluding ones are needed twice, so of h holders
+        2 share_threshold - h must collude. This is one less. On a ring it counts those among the
+        neighbours of a single client.
+        """
+        return 2 * self.share_threshold - self.holders - 1
+
+    @property
+    def fewest(self) -> int:
+        """Clients whose vectors are surely in whatever sum comes to light.
+
+        On a ring a server that says who is lost may cut it into parts, and learn the sum of each:
+        a part has at least one client with enough neighbours left to open its secrets.
+        """
+        return min(self.threshold, self.share_threshold)
+
     @cached_property
     def context(self) -> bytes:
         """32 bytes that stand for all of this; in every signature, key and message of the sum."""
@@ -80,25 +109,26 @@ class Parameters:
             self.bits,
         )
         return digest(
-            b"securefl secure sum 1",
+            b"securefl secure sum %d" % PROTOCOL,
             self.session,
+            self.agreed,
             *(number.to_bytes(8, "little") for number in numbers),
             names_digest(self.names),
         )
 
 
 def default_threshold(n: int) -> int:
-    """Two thirds of n clients, rounded up, and above half of them."""
-    return max(math.ceil(2 * n / 3), n // 2 + 1)
+    """The least number above two thirds of n: a third of them may collude, see `colluding`."""
+    return 2 * n // 3 + 1
 
 
 def share_threshold(n: int, degree: int, threshold: int) -> int:
     """Shares that open a secret, for `degree` neighbours of n clients.
 
-    The complete graph needs as many as clients must be left. A ring's neighbourhood is a sample of
-    the clients, and may lose more than its part: its threshold stands just above half.
+    The complete graph needs as many as clients must be left. Of a ring's neighbourhood, two thirds:
+    a third of it may collude, and nearly a third be lost.
     """
-    return threshold if degree >= n - 1 else (degree + 1) // 2 + 1
+    return threshold if degree >= n - 1 else default_threshold(degree + 1)
 
 
 PRIVACY, DELIVERY = 2.0**-40, 2.0**-30
@@ -109,9 +139,13 @@ def ring_degree(n: int, lost: int, corrupt: int) -> int:
     """The least degree of a ring that is as good as everybody with everybody, up to tiny chances.
 
     The ring is random. Over it, except with a chance of 2^-40: no client has so many neighbours
-    that pool their shares with the server as open a secret, and what is left of the ring after the
-    lost and the corrupt clients hangs together (it does unless half of the degree of them stand in
-    a row). Except with 2^-30: every secret that is needed can be opened.
+    that pool what they know with the server as open both of its secrets by two lists of survivors
+    (`Parameters.colluding`), and what is left of the ring after the lost and the corrupt clients
+    hangs together (it does unless half of the degree of them stand in a row). Except with 2^-30:
+    every secret that is needed can be opened.
+
+    The chances are those of a server that does not choose the ring: it names the session and the
+    clients, and could try many until one of the rings suits it.
 
     Args:
         n: clients of a round, at least 2.
@@ -126,7 +160,7 @@ def ring_degree(n: int, lost: int, corrupt: int) -> int:
     gone = min(1.0, (lost + corrupt) / n)
     for degree in range(2, n - 1, 2):
         needed = share_threshold(n, degree, n)
-        opens = n * hypergeom.sf(needed - 1, n - 1, corrupt, degree)
+        opens = n * hypergeom.sf(2 * needed - degree - 2, n - 1, corrupt, degree)
         parts = n * gone ** (degree // 2)
         # A lost client's own share is lost too: one neighbour more is needed.
         stuck = n * hypergeom.sf(degree - needed, n - 1, lost, degree)

@@ -20,6 +20,7 @@ from secure_fl.federation.secagg.local import LocalRun, SecureTotal
 from secure_fl.federation.secagg.parameters import default_threshold, share_threshold
 
 SESSION = bytes(range(16))
+AGREED = bytes(32)
 
 
 def names_of(n: int) -> tuple[str, ...]:
@@ -43,6 +44,7 @@ class Party:
     round: int = 0
     call: int = 0
     session: bytes = SESSION
+    agreed: bytes = AGREED
     entropy: Callable[[int], bytes] = os.urandom
     identities: dict[str, Identity] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
@@ -57,7 +59,15 @@ class Party:
         threshold = self.threshold or default_threshold(self.n)
         shares = self.shares or share_threshold(self.n, degree, threshold)
         self.parameters = Parameters(
-            self.session, self.round, self.call, self.names, threshold, degree, shares, self.bits
+            self.session,
+            self.round,
+            self.call,
+            self.names,
+            threshold,
+            degree,
+            shares,
+            self.bits,
+            agreed=self.agreed,
         )
         rng = np.random.default_rng(self.n)
         dtype = np.dtype(f"u{self.bits // 8}")

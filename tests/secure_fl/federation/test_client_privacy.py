@@ -60,11 +60,11 @@ def private(ledger: Ledger, n: int = 5, **options) -> Federation:
 
 @BOTH
 def test_the_noise_has_the_promised_scale(ledger: Ledger, aggregation: SecureAggregation | None):
-    """Under secure aggregation all 6 of at least 4 survive, so the noise is sqrt(6/4) as large."""
+    """Under secure aggregation all 6 of at least 5 survive, so the noise is sqrt(6/5) as large."""
     fed = private(ledger, 6, aggregation=aggregation, clip=2.0, noise_multiplier=1.5)
     size = 20_000
     noise = fed.sum(steps.constant, np.zeros(size))
-    expected = 1.5 * 2.0 * (1.0 if aggregation is None else math.sqrt(6 / 4))
+    expected = 1.5 * 2.0 * (1.0 if aggregation is None else math.sqrt(6 / 5))
     # Five standard errors of a standard deviation.
     assert abs(noise.std() / expected - 1) < 5 / math.sqrt(2 * size)
     assert abs(noise.mean()) < 5 * expected / math.sqrt(size)
@@ -72,17 +72,17 @@ def test_the_noise_has_the_promised_scale(ledger: Ledger, aggregation: SecureAgg
 
 def test_the_fewest_survivors_still_leave_the_promised_noise(ledger: Ledger):
     lost = ScriptedDropOuts({"a": Stage.MASK, "b": Stage.MASK})
-    fed = private(ledger, 6, aggregation=SecureAggregation(), drop_outs=lost)
+    fed = private(ledger, 6, aggregation=SecureAggregation(), drop_outs=lost, threshold=4)
     noise = fed.sum(steps.constant, np.zeros(20_000))
     assert abs(noise.std() - 1.0) < 5 / math.sqrt(40_000)
 
 
 def test_colluding_survivors_are_made_up_for(ledger: Ledger):
-    fed = private(ledger, 6, aggregation=SecureAggregation(), colluding=3)
+    fed = private(ledger, 6, aggregation=SecureAggregation(), colluding=3, threshold=4)
     noise = fed.sum(steps.constant, np.zeros(20_000))
     assert abs(noise.std() / math.sqrt(6) - 1) < 5 / math.sqrt(40_000)
     with pytest.raises(PrivacyError, match="leave no honest one"):
-        private(ledger, 6, aggregation=SecureAggregation(), colluding=4).sum(
+        private(ledger, 6, aggregation=SecureAggregation(), colluding=5).sum(
             steps.constant, np.zeros(2)
         )
 

@@ -14,7 +14,7 @@ from secure_fl.federation.secagg import Identity, Parameters, ProtocolError, mes
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import default_threshold, ring_degree
-from tests.secure_fl.federation.protocol import SESSION, Party, names_of
+from tests.secure_fl.federation.protocol import AGREED, SESSION, Party, names_of
 from tests.secure_fl.shared import one_line
 
 
@@ -29,7 +29,7 @@ def test_the_sum_is_exact(n: int, bits: int):
 
 @pytest.mark.parametrize("length", [0, 1, 1_000_000])
 def test_vectors_of_any_length(length: int):
-    party = Party(3, length=length, bits=32)
+    party = Party(3, length=length, bits=32, threshold=2)
     found = party.run({party.names[1]: Stage.MASK})
     assert len(found.total) == length
     expected = party.vectors[party.names[0]] + party.vectors[party.names[2]]
@@ -94,7 +94,7 @@ def test_below_the_threshold_nothing_is_revealed(stage: Stage):
     lost = dict.fromkeys(party.names[:3], stage)
     with pytest.raises(QuorumError) as caught:
         party.run(lost)
-    assert "threshold is 4" in one_line(caught.value)
+    assert "threshold is 5" in one_line(caught.value)
     # Nobody was brought to open a share, so every vector still lies under its masks.
     assert not any(b"secure sum: opened shares" in each for _, _, each in party.transcript)
 
@@ -112,13 +112,13 @@ def test_the_threshold_is_above_half():
         assert n / 2 < default_threshold(n) <= n
     names = names_of(6)
     with pytest.raises(FederationError, match="found 3, expected above half of the 6"):
-        Parameters(SESSION, 0, 0, names, 3, 5, 4)
+        Parameters(SESSION, 0, 0, names, 3, 5, 4, agreed=AGREED)
     with pytest.raises(FederationError, match="found 3, expected above half of the 6 holders"):
-        Parameters(SESSION, 0, 0, names, 4, 5, 3)
+        Parameters(SESSION, 0, 0, names, 4, 5, 3, agreed=AGREED)
     with pytest.raises(FederationError, match="1 clients take part"):
-        Parameters(SESSION, 0, 0, names[:1], 1, 1, 1)
+        Parameters(SESSION, 0, 0, names[:1], 1, 1, 1, agreed=AGREED)
     with pytest.raises(FederationError, match="degree: found 3"):
-        Parameters(SESSION, 0, 0, names, 4, 3, 3)
+        Parameters(SESSION, 0, 0, names, 4, 3, 3, agreed=AGREED)
 
 
 # ------------------------------------------------------------------------------------------ graphs
@@ -154,8 +154,9 @@ def tail(at_least: int, n: int, marked: int, drawn: int) -> Fraction:
 @pytest.mark.parametrize(("n", "lost", "corrupt"), [(200, 10, 5), (500, 50, 25), (1000, 100, 50)])
 def test_a_rings_degree_is_the_least_that_is_safe(n: int, lost: int, corrupt: int):
     def safe(degree: int) -> bool:
-        t = degree // 2 + 1
-        opens = n * tail(t, n - 1, corrupt, degree)
+        """With t of degree + 1 shares to a secret, 2 t - degree - 1 neighbours open both kinds."""
+        t = math.floor(2 * (degree + 1) / 3) + 1
+        opens = n * tail(2 * t - degree - 1, n - 1, corrupt, degree)
         parts = n * Fraction(lost + corrupt, n) ** (degree // 2)
         stuck = n * tail(degree - t + 1, n - 1, lost, degree)
         return opens + parts <= Fraction(1, 2**40) and stuck <= Fraction(1, 2**30)

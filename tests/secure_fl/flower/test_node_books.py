@@ -34,7 +34,8 @@ SIGMA = 6e6
 def post(tmp_path: Path) -> Post:
     data = pool()
     clients = [Client(n, data.X[p], data.y[p]) for n, p in zip(NAMES, data.parts, strict=True)]
-    return Post(clients, tmp_path, {name: Terms(ledger=_books(tmp_path, name)) for name in NAMES})
+    terms = {name: Terms(ledger=_books(tmp_path, name), threshold=2) for name in NAMES}
+    return Post(clients, tmp_path, terms)
 
 
 def _books(folder: Path, name: str) -> Ledger:
