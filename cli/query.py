@@ -261,6 +261,7 @@ def decrypt(
     help="PEM file of who signed its certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
 @click.option(
     "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
@@ -287,6 +288,7 @@ def query(
     url: str,
     authority: Path | None,
     insecure: bool,
+    proxy: str | None,
     quorum: int | None,
     patience: float,
     lifetime: float,
@@ -318,7 +320,7 @@ def query(
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
     known = _audit(audit, audit_file)
     batch = batch or new_batch()
-    channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
+    channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
     asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
     with channel, output.progress() as progress:
         if not fetch:

@@ -116,7 +116,7 @@ def evaluator(
     limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep)
     made = Evaluator(found, state, limits)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
-    serve(make_app(made, grace=grace), address, stop=made.stop)
+    serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
 
 @serve.command()
@@ -127,6 +127,7 @@ def evaluator(
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @click.option(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
 )
@@ -143,6 +144,7 @@ def contributor(
     url: str,
     authority: Path | None,
     insecure: bool,
+    proxy: str | None,
     state: Path,
     port: int,
     min_quorum: int | None,
@@ -168,8 +170,10 @@ def contributor(
         progress("loading the circuit and the head", 0, 1)
         made = load_contributor(run, client, keys, key, state, terms)
         progress("loading the circuit and the head", 1, 1)
-    channel = Channel(url, made.member, made.manifest, authority=authority, insecure=insecure)
+    channel = Channel(
+        url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy
+    )
     service = ContributorService(made, channel)
     output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
     address = Address(host="127.0.0.1", port=port)
-    serve(make_contributor_app(service), address, stop=service.stop)
+    serve(make_contributor_app(service), address, stop=service.stop, ending=service.ending)

@@ -6,6 +6,7 @@ asks, is its `Terms`.
 
 import json
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from secure_fl.head import Head
 from secure_fl.inference import head_codes
 from secure_fl.manifest import Manifest
 from secure_fl.service.channel import Channel
+from secure_fl.service.declining import seal_reason
 from secure_fl.service.errors import ServiceError
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
@@ -29,6 +31,8 @@ log = logging.getLogger("securefl.service")
 
 WAIT = 20.0
 """Seconds that one call waits for a batch."""
+_FINAL = (404, 409, 410, 413, 422)
+"""Signed words of the evaluator after which this contribution will never be taken."""
 
 
 @frozen(kw_only=True)
@@ -128,14 +132,16 @@ class Contributor:
                 raise Declined(reason)
 
 
-def answer_batches(
+def answer_listed(
     contributor: Contributor,
     channel: Channel,
     stop: threading.Event,
     busy: threading.Lock,
     told: Callable[[bool], None],
 ) -> None:
-    """Answers batch after batch until it is told to stop.
+    """Waits for batches once, and answers those that are there; a turn of the loop.
+
+    An evaluator that is away is no failure of this process: it is asked again in the next turn.
 
     Args:
         contributor: that answers.
@@ -144,19 +150,18 @@ def answer_batches(
         busy: held while a batch is at hand.
         told: hears after every call whether the evaluator could be reached.
     """
-    while not stop.is_set():
-        try:
-            listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
-            told(True)
-            for batch in _names(listed):
-                with busy:
-                    if stop.is_set():
-                        return
-                    _serve(contributor, channel, batch)
-        except ServiceError as error:
-            told(False)
-            log.warning("%s", error)
-            stop.wait(2.0)
+    try:
+        listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+        told(True)
+        for batch in _names(listed):
+            with busy:
+                if stop.is_set():
+                    return
+                _serve(contributor, channel, batch)
+    except ServiceError as error:
+        told(False)
+        log.warning("%s", error)
+        stop.wait(2.0)
 
 
 def _names(listed: bytes) -> list[str]:
@@ -174,7 +179,7 @@ def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
     made = contributor.outbox.undelivered(batch)
     path = f"/batches/{batch}"
     if made is None:
-        sealed = channel.call("GET", f"{path}/query")
+        sealed = channel.heard("GET", f"{path}/query", what="asking for a query")
         if sealed.status != 200:
             # Closed or expired since it was listed.
             return
@@ -182,14 +187,31 @@ def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
             made = contributor.answer(sealed.content, batch, time.time())
         except Declined as reason:
             log.warning("a batch is declined: %s", reason)
-            contributor.metrics.refusals.labels("declined").inc()
-            channel.call("DELETE", f"{path}/query")
+            _decline(contributor, channel, batch, str(reason))
             return
-    sent = channel.call("PUT", f"{path}/contribution", made)
+        except (sqlite3.Error, OSError):
+            # The machine's trouble and not the batch's: the turn fails, and is tried again.
+            raise
+        except Exception as error:
+            # One batch that cannot be answered must not keep the others from it.
+            log.error("a batch cannot be answered: %s", type(error).__name__)
+            _decline(contributor, channel, batch, "this client failed over it; see its log")
+            return
+    sent = channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution")
+    if sent.status >= 300 and sent.status not in _FINAL:
+        raise ServiceError(
+            f"the evaluator did not take a contribution ({sent.status}); it is sent again"
+        )
     contributor.outbox.delivered(batch)
     if sent.status < 300:
         contributor.metrics.contributions.inc()
     elif sent.status not in (404, 409):
         # Closed and expired batches are nothing to speak of; this one will not be taken later.
         log.error("the evaluator did not take a contribution (%d)", sent.status)
-        channel.call("DELETE", f"{path}/query")
+        _decline(contributor, channel, batch, "its contribution was refused; see its log")
+
+
+def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:
+    contributor.metrics.refusals.labels("declined").inc()
+    sealed = seal_reason(contributor.member, contributor.manifest, batch, reason)
+    channel.heard("DELETE", f"/batches/{batch}/query", sealed, what="declining a batch")

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from fhe.envelope import PRIVATE
+from secure_fl.service.limits import DATABASE_WAIT
 
 DAY = 86400
 
@@ -16,11 +17,17 @@ class Outbox:
 
     Args:
         path: of the database, made where absent, mode 0600.
+
+    Attributes:
+        path: as given.
     """
 
     def __init__(self, path: Path) -> None:
         path.touch(mode=PRIVATE)
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self.path = path
+        self._db = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None, timeout=DATABASE_WAIT
+        )
         self._db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
             "CREATE TABLE IF NOT EXISTS batches (batch TEXT PRIMARY KEY, queries INTEGER NOT NULL,"

@@ -43,7 +43,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier opens a batch with a sealed query for every client."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         limit = caller.federation.opening_bytes(evaluator.limits.queries)
         content = await evaluator.gate.body(request, caller, limit)
         digest = hashlib.sha256(content).hexdigest()
@@ -58,7 +58,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName, wait: Wait = 0
     ) -> fastapi.Response:
         """The querier asks how far a batch is; with `wait`, when that changes."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         first = await evaluator.batch(caller, batch)
 
         async def changed() -> bool:
@@ -78,7 +78,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier fetches the encrypted answers."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         found = await evaluator.batch(caller, batch)
         content = await asyncio.to_thread(evaluator.store.answer, found)
         if content is None:
@@ -90,7 +90,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier has its answer, or wants none any more; only the name is kept."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         found = await evaluator.batch(caller, batch)
         await asyncio.to_thread(evaluator.store.close_batch, found)
         evaluator.evaluations.changes.tell()
@@ -107,7 +107,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, wait: Wait = 0
     ) -> fastapi.Response:
         """A client asks which batches wait for it; with `wait`, when there is one."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         names: list[str] = []
 
         async def found() -> bool:
@@ -127,7 +127,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """A client fetches the query that is sealed to it."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
         content = await asyncio.to_thread(evaluator.store.sealed, found, caller.name)
         if content is None:
@@ -139,7 +139,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """A client will not contribute to a batch."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
         if not await asyncio.to_thread(evaluator.store.decline, found, caller.name):
             raise Refusal(409, "state", "this client is not asked any more")
@@ -157,7 +157,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """A client sends its encrypted integers; on the disk when this is answered."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
         limit = caller.federation.contribution_bytes(found.queries)
         content = await evaluator.gate.body(request, caller, limit)

@@ -36,6 +36,7 @@ class Detail(BaseModel):
     """Why a request was refused, or what was done."""
 
     detail: str
+    reason: str = Field("", description="Of a refusal, a word of a fixed list.")
 
 
 class Health(BaseModel):
@@ -43,7 +44,8 @@ class Health(BaseModel):
 
     status: str
     evaluation_process: bool
-    waiting: int
+    waiting: int | None = Field(description="Batches; null while the database is locked.")
+    loops: dict[str, bool] = Field(description="Whether each of its loops does its work.")
 
 
 class ContributorHealth(BaseModel):
@@ -51,3 +53,4 @@ class ContributorHealth(BaseModel):
 
     status: str
     evaluator: bool = Field(description="Whether the evaluator answered its last call.")
+    loops: dict[str, bool] = Field(description="Whether each of its loops does its work.")

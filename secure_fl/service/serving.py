@@ -12,6 +12,8 @@ import uvicorn
 from attrs import frozen
 
 from secure_fl.errors import InputError
+from secure_fl.service.errors import ServiceError
+from secure_fl.service.supervision import Ending
 
 
 @frozen(kw_only=True)
@@ -74,9 +76,13 @@ class _Server(uvicorn.Server):
 
     should_exit: bool
 
-    def __init__(self, config: uvicorn.Config, stop: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, stop: Callable[[], None], ending: Ending) -> None:
         super().__init__(config)
-        self._stop = stop
+        self._stop, self._ending = stop, ending
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends when a loop of the application has given up."""
+        return self._ending.reason is not None or await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Begins to end; a second Ctrl+C ends at once.
@@ -89,16 +95,18 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: Any, address: Address, *, stop: Callable[[], None]) -> None:
+def serve(app: Any, address: Address, *, stop: Callable[[], None], ending: Ending) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests end.
 
     Args:
         app: an ASGI application.
         address: where.
         stop: called when the signal comes.
+        ending: tells when the application cannot go on.
 
     Raises:
         InputError: the address may not be used so.
+        ServiceError: the application could not go on.
     """
     address.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -119,4 +127,6 @@ def serve(app: Any, address: Address, *, stop: Callable[[], None]) -> None:
         limit_concurrency=1000,
         timeout_graceful_shutdown=30,
     )
-    _Server(config, stop).run()
+    _Server(config, stop, ending).run()
+    if ending.reason is not None:
+        raise ServiceError(f"the service cannot go on: {ending.reason}; start it again")
