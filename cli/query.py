@@ -328,7 +328,13 @@ def query(
             asks.open(batch, features, known, terms)
         output.note(f"batch {batch}: {len(features)} queries sealed to {len(manifest.clients)}")
 
+        heard: set[str] = set()
+
         def told(status: Any) -> None:
+            for name, reason in asks.refusals(status, batch).items():
+                if name not in heard:
+                    output.note(f"{name} declined: {reason}")
+                    heard.add(name)
             sent = sum(state == "sent" for state in status["clients"].values())
             progress("contributions", sent, len(status["clients"]))
             if status["total"]:

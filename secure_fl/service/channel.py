@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import ssl
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +12,7 @@ from attrs import frozen
 from secure_fl.manifest import Manifest
 from secure_fl.service.errors import ServiceError
 from secure_fl.service.members import Member, signature_keys
-from secure_fl.service.reaching import check_proxy, lasting_cause
+from secure_fl.service.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.serving import check_url
 from secure_fl.service.signing import (
     REPLY_HEADER,
@@ -80,7 +79,7 @@ class Channel:
         self._federation, self._keys = manifest.fingerprint, signature_keys(manifest)
         # Reading the system's authorities takes a while, and plain HTTP has no use for them.
         tls = self._url.startswith("https:")
-        verify = ssl.create_default_context(cafile=authority) if tls else False
+        verify = tls_context(authority) if tls else False
         self._direct = proxy is None
         self._http = httpx.Client(
             verify=verify,

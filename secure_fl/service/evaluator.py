@@ -43,9 +43,9 @@ class Evaluator:
         self._held = Held(state)
         self.limits, self.metrics, self.stopping = limits, Metrics(), False
         self.ending = Ending(self.stop)
-        self.store = Store(state / "batches.db")
+        self.store = Store(state / "batches.db", wait=limits.database)
         # A request may name a time that lies ahead, and is valid for as long after it.
-        self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME)
+        self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
         self.gate = Gate(federations, limits, self.nonces, self.metrics)
         folders = [federation.folder for federation, _ in federations.values()]
         self.evaluations = Evaluations(

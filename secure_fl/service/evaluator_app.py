@@ -19,7 +19,6 @@ from secure_fl.service.routes import add_client_routes, add_querier_routes
 from secure_fl.service.schema import Detail, Health
 from secure_fl.service.signing import SCHEME
 
-
 Found = TypeVar("Found")
 _SOON = 2.0
 """Seconds that health and metrics wait for the database."""

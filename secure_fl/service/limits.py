@@ -31,6 +31,7 @@ class Limits:
         keep: seconds that an answer waits for the querier.
         attempts: evaluations of one batch; each but the first follows a death of the process.
         failing: seconds that a loop of the service may fail before the process ends.
+        database: seconds that a database's lock is waited for.
     """
 
     rate: float = 20.0
@@ -42,6 +43,7 @@ class Limits:
     keep: float = 86400.0
     attempts: int = 3
     failing: float = PATIENCE
+    database: float = DATABASE_WAIT
 
 
 class Buckets:
@@ -83,11 +85,12 @@ class Nonces:
     Args:
         path: of the database, made where absent.
         lifetime: seconds that a nonce is kept.
+        wait: seconds that the database's lock is waited for.
     """
 
-    def __init__(self, path: Path, lifetime: float) -> None:
+    def __init__(self, path: Path, lifetime: float, *, wait: float = DATABASE_WAIT) -> None:
         self._db = sqlite3.connect(
-            path, check_same_thread=False, isolation_level=None, timeout=DATABASE_WAIT
+            path, check_same_thread=False, isolation_level=None, timeout=wait
         )
         self._lock, self._lifetime = threading.Lock(), lifetime
         self._db.executescript(

@@ -17,16 +17,17 @@ class Outbox:
 
     Args:
         path: of the database, made where absent, mode 0600.
+        wait: seconds that the database's lock is waited for.
 
     Attributes:
         path: as given.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: float = DATABASE_WAIT) -> None:
         path.touch(mode=PRIVATE)
         self.path = path
         self._db = sqlite3.connect(
-            path, check_same_thread=False, isolation_level=None, timeout=DATABASE_WAIT
+            path, check_same_thread=False, isolation_level=None, timeout=wait
         )
         self._db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"

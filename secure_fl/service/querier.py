@@ -14,6 +14,7 @@ import fhe
 from fhe.audit import Audit
 from secure_fl.manifest import Manifest
 from secure_fl.service.channel import Channel
+from secure_fl.service.declining import open_reason
 from secure_fl.service.errors import InputError, ServiceError
 from secure_fl.service.members import Member
 from secure_fl.service.sealed_query import BATCH, Facts, seal_query
@@ -157,13 +158,34 @@ class Querier:
                 told(found)
             status = found
         if status["state"] != "answered":
-            raise ServiceError(f"{what}: {status['state']}: {status['reason']:.200}")
+            reasons = [f"{name}: {why}" for name, why in self.refusals(status, batch).items()]
+            said = "; ".join((f"{status['state']}: {status['reason']:.200}", *reasons))
+            raise ServiceError(f"{what}: {said}")
         unknown = set(status["present"]) - set(self.manifest.clients)
         content = self.channel.expect("GET", f"{path}/answer", what=what)
         answer = fhe.Answer.from_bytes(content, source="the evaluator's answer")
         if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
             raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
         return Received(answer, tuple(status["present"]))
+
+    def refusals(self, status: Mapping[str, Any], batch: str) -> dict[str, str]:
+        """Why contributors declined a batch, by name, each in its own words.
+
+        Args:
+            status: of the batch, from the evaluator.
+            batch: its name.
+        """
+        found = {}
+        for name in self.manifest.clients:
+            if name not in status["refusals"]:
+                continue
+            try:
+                sealed = base64.b64decode(status["refusals"][name], validate=True)
+                reason = open_reason(sealed, self.member, self.manifest, batch, name)
+            except (InputError, ValueError, TypeError):
+                reason = "declined; the evaluator passed on a reason that it did not sign"
+            found[name] = reason
+        return found
 
     def read(self, received: Received, secret: fhe.SecretKeys, audit: Audit | None) -> Answered:
         """Decrypts what was received and takes out the known answers; as `fetch`."""
@@ -174,7 +196,15 @@ class Querier:
         return Answered(classes, received.present)
 
 
-_STATUS = {"state": str, "reason": str, "done": int, "total": int, "present": list, "clients": dict}
+_STATUS = {
+    "state": str,
+    "reason": str,
+    "done": int,
+    "total": int,
+    "present": list,
+    "clients": dict,
+    "refusals": dict,
+}
 
 
 def _status(content: bytes) -> dict[str, Any]:

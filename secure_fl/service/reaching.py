@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from secure_fl.errors import InputError
@@ -26,6 +27,24 @@ def check_proxy(url: str) -> str:
     return url
 
 
+def tls_context(authority: Path | None) -> ssl.SSLContext:
+    """What checks the other side's certificate.
+
+    Args:
+        authority: PEM file of who signed it; None trusts the system's.
+
+    Raises:
+        InputError: the file holds no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:
+        raise InputError(
+            f"{authority}: holds no certificate in PEM ({error.strerror or error}); name the file"
+            " of who signed the evaluator's"
+        ) from error
+
+
 def lasting_cause(error: BaseException, url: str, *, direct: bool) -> str | None:
     """What is wrong and what to do; None where trying again later makes sense.
 
@@ -38,8 +57,8 @@ def lasting_cause(error: BaseException, url: str, *, direct: bool) -> str | None
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
         return (
-            f"its certificate is not trusted ({tls.verify_message}); name the PEM file of who signed"
-            " it (--authority), or the name that the certificate is for"
+            f"its certificate is not trusted ({tls.verify_message}); name the PEM file of who"
+            " signed it (--authority), or the name that the certificate is for"
         )
     if tls is not None and tls.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
         return "it does not speak TLS on this port; call it by http://, or give it a certificate"

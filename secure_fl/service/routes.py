@@ -1,6 +1,7 @@
 """The evaluator's routes, for the querier and for the clients."""
 
 import asyncio
+import base64
 import hashlib
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import fastapi
 from fastapi import FastAPI, Path, Query, Request
 
 from secure_fl.service.arrivals import accept_contribution, open_batch
+from secure_fl.service.declining import MOST_BYTES
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.gate import Refusal, reply
 from secure_fl.service.schema import Asked, Detail, Opening, Status
@@ -134,14 +136,17 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
             raise Refusal(409, "state", "this client is not asked any more")
         return reply(caller, 200, content)
 
-    @app.delete(f"{path}/query", response_model=Detail, openapi_extra=_SIGNED)
+    sealed_words = {**_SIGNED, "requestBody": {**_BYTES, "required": False}}
+
+    @app.delete(f"{path}/query", response_model=Detail, openapi_extra=sealed_words)
     async def decline(
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
-        """A client will not contribute to a batch."""
+        """A client will not contribute to a batch; its reason is sealed to the querier."""
         caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
-        if not await asyncio.to_thread(evaluator.store.decline, found, caller.name):
+        words = await evaluator.gate.body(request, caller, MOST_BYTES) or None
+        if not await asyncio.to_thread(evaluator.store.decline, found, caller.name, words):
             raise Refusal(409, "state", "this client is not asked any more")
         evaluator.evaluations.changes.tell()
         return reply(caller, 200, {"detail": "declined"})
@@ -178,4 +183,5 @@ def _status(batch: Batch) -> dict[str, Any]:
         total=batch.total,
         present=list(batch.present),
         clients=dict(batch.clients),
+        refusals={name: base64.b64encode(words).decode() for name, words in batch.refusals.items()},
     ).model_dump()

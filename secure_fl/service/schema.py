@@ -24,6 +24,9 @@ class Status(BaseModel):
     total: int = Field(description="Blocks in all, 0 before the evaluation.")
     present: list[str] = Field(description="Clients that the answer rests on.")
     clients: dict[str, str] = Field(description='Each "asked", "sent" or "declined".')
+    refusals: dict[str, str] = Field(
+        description="Reasons of clients that declined, sealed to the querier, base64."
+    )
 
 
 class Asked(BaseModel):
