@@ -71,6 +71,13 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
 @click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
 @click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
+@click.option(
+    "--connections",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Of one address at once; 0 behind a proxy, for no cap.",
+)
 @click.option("--keep", default=86400.0, show_default=True, help="Seconds that answers are kept.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
 @output_options
@@ -88,6 +95,7 @@ def evaluator(
     max_queries: int,
     rate: float,
     burst: int,
+    connections: int,
     keep: float,
     grace: float,
 ) -> None:
@@ -95,6 +103,7 @@ def evaluator(
     from secure_fl.service.extra import check_extra
 
     check_extra()
+    from secure_fl.service.doors import Doors
     from secure_fl.service.evaluator import Evaluator
     from secure_fl.service.evaluator_app import make_app
     from secure_fl.service.limits import Limits
@@ -103,7 +112,12 @@ def evaluator(
     from secure_fl.service.serving import Address, serve
 
     address = Address(
-        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
+        host=host,
+        port=port,
+        certificate=certificate,
+        key=certificate_key,
+        insecure=insecure,
+        doors=Doors(per_address=connections),
     )
     address.check()
     with output.progress() as progress:

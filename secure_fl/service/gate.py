@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from secure_fl.service.errors import ServiceError
 from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
 from secure_fl.service.members import Member
-from secure_fl.service.metrics import Metrics
+from secure_fl.service.metrics import Metrics, Receive, Scope, Send
 from secure_fl.service.registry import Federation
 from secure_fl.service.signing import (
     LIFETIME,
@@ -202,6 +202,23 @@ class Gate:
         return reply(caller, refusal.status, content, headers=headers)
 
 
+PIECE = 64 * 1024
+"""Bytes of an answer that are handed to the transport at once."""
+
+
+class _InPieces(HttpResponse):
+    """A response that is held once in memory, however slowly it is taken."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the next piece when there is room for it."""
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        for begin in range(0, len(self.body), PIECE):
+            piece = bytes(self.body[begin : begin + PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 def reply(
     caller: Caller | None,
     status: int,
@@ -213,7 +230,8 @@ def reply(
     binary = isinstance(content, bytes)
     body = content if isinstance(content, bytes) else json.dumps(dict(content)).encode()
     media = "application/octet-stream" if binary else "application/json"
-    response = HttpResponse(body, status, dict(headers or {}), media)
+    kind = _InPieces if len(body) > PIECE else HttpResponse
+    response = kind(body, status, dict(headers or {}), media)
     if caller is not None:
         claims = Response(
             sender=caller.own.name,
