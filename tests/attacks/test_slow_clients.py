@@ -16,7 +16,7 @@ from secure_fl.service.serving import Address, serve
 from secure_fl.service.supervision import Ending
 from tests.secure_fl.service.test_network import make_certificate
 
-HEAD = 1.5
+HEAD, STALLED = 1.5, 3.0
 MOST = 20
 ANSWER = bytes(32 * 2**20)
 
@@ -44,7 +44,7 @@ def server(request, tmp_path_factory):
         port=port,
         certificate=certificate,
         key=folder / "key.pem" if certificate else None,
-        doors=Doors(per_address=MOST, head=HEAD, stalled=HEAD),
+        doors=Doors(per_address=MOST, head=HEAD, stalled=STALLED),
     )
     ending = Ending(lambda: None)
 
@@ -153,8 +153,8 @@ def test_an_answer_that_is_not_taken_is_dropped(server):
             part = slow.recv(2**18)
             assert part, f"closed after {got} bytes"
             got += len(part)
-            time.sleep(0.02)
-        time.sleep(max(0.0, 3 * HEAD - (time.monotonic() - started)))
+            time.sleep(0.004)
+        time.sleep(max(0.0, 2 * STALLED - (time.monotonic() - started)))
         line.settimeout(60)
         taken = 0
         with contextlib.suppress(ConnectionError, ssl.SSLError):
