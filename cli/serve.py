@@ -148,6 +148,20 @@ def evaluator(
 @click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
 @click.option("--min-quorum", type=click.IntRange(1), help="Default: 2, or 1 of one client.")
 @click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
+@click.option(
+    "--near",
+    default=1e-3,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Queries within this part of their norm are nearly the same; not two in a batch.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Answers to nearly the same query in any 24 hours.",
+)
 @output_options
 def contributor(
     output: Output,
@@ -163,6 +177,8 @@ def contributor(
     port: int,
     min_quorum: int | None,
     daily_queries: int,
+    near: float,
+    repeats: int,
 ) -> None:
     """Answer queries with encrypted codes from a client's head in RUN; opens no port to others."""
     from secure_fl.service.extra import check_extra
@@ -179,7 +195,7 @@ def contributor(
     from secure_fl.service.serving import Address, serve
 
     least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
-    terms = Terms(quorum=least, daily_queries=daily_queries)
+    terms = Terms(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
         made = load_contributor(run, client, keys, key, state, terms)

@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 import fhe
 from kahm.errors import InputError as MeasureError
@@ -22,6 +24,7 @@ from secure_fl.manifest import Manifest
 from secure_fl.service.channel import Channel
 from secure_fl.service.declining import seal_reason
 from secure_fl.service.errors import ServiceError
+from secure_fl.service.likeness import count_before, first_pair
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
@@ -44,10 +47,16 @@ class Terms:
             about the records of each.
         daily_queries: queries answered in any 24 hours; who may ask without limit learns whose
             records a head was made of.
+        near: two queries whose distance is at most this part of the larger norm are nearly the
+            same; a batch with two such ones is declined.
+        repeats: times that nearly the same query is answered in any 24 hours, in batches of its
+            own: each time a querier with an accomplice may learn a bit of this client's code.
     """
 
     quorum: int = 2
     daily_queries: int = 10_000
+    near: float = 1e-3
+    repeats: int = 3
 
 
 class Declined(Exception):  # noqa: N818  # a decision, not a defect
@@ -92,6 +101,7 @@ class Contributor:
             query = SealedQuery.from_bytes(data, self.manifest)
             self._check(query.facts, batch, now)
             features, audit = open_query(query, self.member, self.manifest.n_features)
+            self._check_likeness(features, now)
             codes = head_codes(self.head, features, self.manifest)
             position = self.manifest.client_index(self.member.name)
             if audit is not None:
@@ -106,8 +116,25 @@ class Contributor:
             federation=self.manifest.fingerprint,
             batch=batch,
         ).to_bytes()
-        self.outbox.keep(batch, query.facts.queries, made, now)
+        self.outbox.keep(batch, query.facts.queries, made, now, features)
         return made
+
+    def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
+        terms = self.terms
+        pair = first_pair(features, terms.near)
+        if pair is not None:
+            raise Declined(
+                f"queries {pair[0]} and {pair[1]} are nearly the same, which this client's terms"
+                f" ({terms.near:g} of their norm) do not allow in one batch; ask once"
+            )
+        earlier = self.outbox.asked_since(now - DAY, features.shape[1])
+        counts = count_before(features, earlier, terms.near)
+        often = int(counts.argmax())
+        if counts[often] >= terms.repeats:
+            raise Declined(
+                f"query {often} was answered {counts[often]} times in 24 hours, this client's terms"
+                f" allow {terms.repeats}"
+            )
 
     def _check(self, facts: Facts, batch: str, now: float) -> None:
         asked = self.outbox.queries_since(now - DAY) + facts.queries

@@ -108,10 +108,10 @@ class Deployment:
         self._launch(name, *options)
         self._wait_until_well(name)
 
-    def start_contributors(self, names: Sequence[str]) -> None:
+    def start_contributors(self, names: Sequence[str], *options: str) -> None:
         """Starts several contributors at once; as `start`."""
         for name in names:
-            self._launch(name)
+            self._launch(name, *options)
         for name in names:
             self._wait_until_well(name)
 

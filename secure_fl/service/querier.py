@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ WAIT = 20.0
 """Seconds that one call waits for news."""
 
 Told = Callable[[Mapping[str, Any]], None]
+log = logging.getLogger("securefl.service")
 
 
 @frozen(kw_only=True)
@@ -55,15 +57,18 @@ class Answered:
 
 @frozen
 class Received:
-    """An answer that is not read yet.
+    """An answer as it came; nothing of it is read yet.
 
     Attributes:
-        answer: ciphertexts.
+        content: the evaluator's bytes.
         present: clients that it rests on, as the evaluator says.
     """
 
-    answer: fhe.Answer
+    content: bytes
     present: tuple[str, ...]
+
+
+Keep = Callable[[Received], None]
 
 
 @frozen
@@ -131,7 +136,7 @@ class Querier:
     def fetch(
         self, batch: str, secret: fhe.SecretKeys, audit: Audit | None, *, told: Told
     ) -> Answered:
-        """Waits for a batch that was opened, reads its answers and closes it.
+        """Waits for a batch that was opened, closes it, and only then reads its answers.
 
         Args:
             batch: its name.
@@ -143,12 +148,22 @@ class Querier:
             ServiceError: the batch failed, or the evaluator cannot be reached or sends nonsense.
             AnswerError: a known answer is wrong.
         """
-        found = self.read(self.wait(batch, told), secret, audit)
-        self.channel.expect("DELETE", f"/batches/{batch}", what=f"batch {batch}")
-        return found
+        return self.read(batch, self.wait(batch, told), secret, audit)
 
-    def wait(self, batch: str, told: Told) -> Received:
-        """Waits for a batch that was opened; arguments and errors as `fetch`."""
+    def wait(self, batch: str, told: Told, keep: Keep = lambda received: None) -> Received:
+        """Waits for a batch that was opened, fetches its answer and closes it.
+
+        The evaluator hears nothing after this, and up to here nothing that depends on the secret
+        key: whether an answer can be read is found when it is too late to tell.
+
+        Args:
+            batch: its name.
+            told: as `fetch`.
+            keep: keeps the answer, before it is closed at the evaluator.
+
+        Raises:
+            ServiceError: the batch failed, or the evaluator cannot be reached.
+        """
         path, what = f"/batches/{batch}", f"batch {batch}"
         status = _status(self.channel.expect("GET", path, what=what))
         told(status)
@@ -161,12 +176,15 @@ class Querier:
             reasons = [f"{name}: {why}" for name, why in self.refusals(status, batch).items()]
             said = "; ".join((f"{status['state']}: {status['reason']:.200}", *reasons))
             raise ServiceError(f"{what}: {said}")
-        unknown = set(status["present"]) - set(self.manifest.clients)
         content = self.channel.expect("GET", f"{path}/answer", what=what)
-        answer = fhe.Answer.from_bytes(content, source="the evaluator's answer")
-        if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
-            raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
-        return Received(answer, tuple(status["present"]))
+        received = Received(content, tuple(map(str, status["present"])))
+        keep(received)
+        try:
+            self.channel.expect("DELETE", path, what=what)
+        except ServiceError as error:
+            # The answer is here; there it is erased in time.
+            log.warning("%s", error)
+        return received
 
     def refusals(self, status: Mapping[str, Any], batch: str) -> dict[str, str]:
         """Why contributors declined a batch, by name, each in its own words.
@@ -187,9 +205,38 @@ class Querier:
             found[name] = reason
         return found
 
-    def read(self, received: Received, secret: fhe.SecretKeys, audit: Audit | None) -> Answered:
-        """Decrypts what was received and takes out the known answers; as `fetch`."""
-        classes = fhe.read_answer(received.answer, secret)
+    def read(
+        self,
+        batch: str,
+        received: Received,
+        secret: fhe.SecretKeys,
+        audit: Audit | None,
+        *,
+        queries: int | None = None,
+    ) -> Answered:
+        """Decrypts what was received and takes out the known answers.
+
+        Args:
+            batch: its name.
+            received: from `wait`.
+            secret: keys that read.
+            audit: known answers that were mixed in; None without.
+            queries: that were asked, known ones among them; None does not compare.
+
+        Raises:
+            ServiceError: the answer of another batch, or to another number of queries.
+            AnswerError: a known answer is wrong, or a class does not exist; the keys are to be
+                retired (`fhe.retirement`).
+        """
+        answer = fhe.Answer.from_bytes(received.content, source="the evaluator's answer")
+        unknown = set(received.present) - set(self.manifest.clients)
+        if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
+            raise ServiceError(f"batch {batch}: the evaluator sent the answer of another batch")
+        if queries is not None and answer.queries != queries:
+            raise ServiceError(
+                f"batch {batch}: {answer.queries} answers to {queries} queries from the evaluator"
+            )
+        classes = fhe.read_answer(answer, secret)
         if audit is not None:
             positions = [self.manifest.client_index(name) for name in received.present]
             classes = audit.check(classes, secret.parameters, present=positions)
