@@ -7,6 +7,7 @@ refuse copies by itself.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ _BLOCK = 256
 
 
 def nearly_equal(
-    queries: NDArray[np.floating], others: NDArray[np.floating], near: float
+    queries: NDArray[np.floating[Any]], others: NDArray[np.floating[Any]], near: float
 ) -> NDArray[np.bool_]:
     """Which pairs are nearly the same.
 
@@ -37,7 +38,7 @@ def nearly_equal(
     return cdist(left, right) <= near * scale
 
 
-def first_pair(queries: NDArray[np.floating], near: float) -> tuple[int, int] | None:
+def first_pair(queries: NDArray[np.floating[Any]], near: float) -> tuple[int, int] | None:
     """The first two of a batch that are nearly the same, by position; None without."""
     for start in range(0, len(queries), _BLOCK):
         rows = queries[start : start + _BLOCK]
@@ -51,7 +52,7 @@ def first_pair(queries: NDArray[np.floating], near: float) -> tuple[int, int] | 
 
 
 def count_before(
-    queries: NDArray[np.floating], earlier: Iterable[NDArray[np.floating]], near: float
+    queries: NDArray[np.floating[Any]], earlier: Iterable[NDArray[np.floating[Any]]], near: float
 ) -> NDArray[np.int64]:
     """How often each query was asked before, nearly the same; shape (n,).
 
