@@ -152,11 +152,6 @@ def _contributions(sources: Sequence[Path]) -> list[Path]:
     help="simulate and plain classify QUERIES here, without keys; plain takes exact measures.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
-@click.option(
-    "--check",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="encrypted: compare with this answer of somebody else to the same contributions.",
-)
 @_keys
 @_run
 @_rows
@@ -167,7 +162,6 @@ def infer(
     sources: tuple[Path, ...],
     mode: str,
     out: Path | None,
-    check: Path | None,
     keys: Path | None,
     run: Path | None,
     rows: str | None,
@@ -182,12 +176,8 @@ def infer(
             raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
         _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
         return
-    if keys is None or (out is None) == (check is None):
-        raise click.UsageError("encrypted answers need --keys, and --out or --check")
-    if check is not None:
-        _check_answer(output, sources, keys, check)
-        return
-    assert out is not None
+    if keys is None or out is None:
+        raise click.UsageError("encrypted answers need --keys and --out")
     import fhe
     from fhe.answered import record_answered, refuse_answered
     from secure_fl.errors import InputError
@@ -205,24 +195,6 @@ def infer(
     output.result(
         {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
         f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
-    )
-
-
-def _check_answer(output: Output, sources: Sequence[Path], keys: Path, answer: Path) -> None:
-    """Evaluates once more and compares; reads nothing of the answer, and needs no secret."""
-    import fhe
-    from fhe.checking import compare
-
-    given = fhe.Answer.load(answer)
-    messages = [fhe.Contribution.load(path) for path in _contributions(sources)]
-    evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
-    with output.progress() as progress:
-        mine = fhe.evaluate(messages, evaluation, public, progress=progress)
-    compare(given, mine, source=str(answer))
-    output.result(
-        {"answer": str(answer), "queries": given.queries, "equal": True},
-        f"{answer}: {given.queries} encrypted answers, equal to the bit to what these"
-        " contributions give here",
     )
 
 
@@ -256,6 +228,11 @@ def _infer_in_the_clear(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Check the batch's known answers; one wrong answer refuses the whole batch.",
 )
+@click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Another evaluator's answer to the same contributions, that must agree.",
+)
 @passphrase_option
 @output_options
 def decrypt(
@@ -264,11 +241,13 @@ def decrypt(
     keys: Path,
     run: Path,
     audit_file: Path | None,
+    against: Path | None,
     passphrase_file: Path | None,
 ) -> None:
     """Read the classes in the file ANSWER."""
     import fhe
     from fhe.audit import load_audit
+    from fhe.checking import check_agreement, check_same_batch
     from fhe.retirement import retiring
     from secure_fl.errors import InputError
     from secure_fl.manifest import load_manifest
@@ -281,8 +260,14 @@ def decrypt(
     audit = None if audit_file is None else load_audit(audit_file)
     with retiring(keys, message.batch):
         found = fhe.read_answer(message, secret)
+        if against is not None:
+            second = fhe.Answer.load(against)
+            check_same_batch(message, second, source=str(against))
+            check_agreement(found, fhe.read_answer(second, secret))
         if audit is not None:
             found = audit.check(found, secret.parameters)
+    if against is not None:
+        output.note(f"both evaluators agree at all {len(found)} queries")
     if audit is not None:
         output.note(f"all {audit.known} known answers are right")
     show_classes(output, [manifest.classes[c] for c in found], None)

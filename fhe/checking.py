@@ -1,36 +1,43 @@
-"""A second pair of eyes: whoever has the contributions and the evaluation key evaluates again.
+"""A second pair of eyes: another evaluator's answer to the same contributions.
 
-The evaluation draws nothing, so the same contributions give the same ciphertexts, to the bit, in
-any process of one machine. It takes Fourier transforms in floating point, whose last bits may
-differ between kinds of processors: there a difference proves nothing, and equality everything.
+Whoever has the contributions and the evaluation key can evaluate again. Its ciphertexts cannot be
+compared with the first's: the library takes Fourier transforms in floating point, by a plan that
+each process chooses, and one bit of rounding changes whole ciphertexts. (In one process they are
+equal.) What holds between processes and processors is the class that both decrypt to, so the
+comparison is the querier's.
 """
 
+import numpy as np
+
+from .code import Ints
 from .errors import AnswerError, InputError
 from .messages import Answer
 
 
-def compare(given: Answer, mine: Answer, *, source: str) -> None:
-    """Compares an answer with one's own to the same contributions.
-
-    Args:
-        given: of an evaluator.
-        mine: of `evaluate`, here.
-        source: of the first, for messages.
+def check_same_batch(given: Answer, second: Answer, *, source: str) -> None:
+    """Refuses answers that are not to the same queries.
 
     Raises:
-        InputError: they are not of one batch.
-        AnswerError: their ciphertexts differ.
+        InputError: so; `source` names the second.
     """
     for name in ("parameters", "key", "federation", "batch", "queries"):
-        if getattr(given, name) != getattr(mine, name):
+        found, expected = getattr(second, name), getattr(given, name)
+        if found != expected:
             raise InputError(
-                f"{source}: {name} {getattr(given, name)!s:.80}, the contributions have"
-                f" {getattr(mine, name)!s:.80}; take those that were answered"
+                f"{source}: {name} {found!s:.80}, the first answer has {expected!s:.80}; take two"
+                " answers to the same contributions"
             )
-    differing = sum(a != b for a, b in zip(given.blocks, mine.blocks, strict=True))
-    if differing or len(given.blocks) != len(mine.blocks):
+
+
+def check_agreement(given: Ints, second: Ints) -> None:
+    """Compares the classes of two evaluators, shape (queries,) each.
+
+    Raises:
+        AnswerError: they differ.
+    """
+    wrong = np.flatnonzero(given != second)
+    if len(wrong):
         raise AnswerError(
-            f"{source}: {differing} of {len(mine.blocks)} blocks differ from what these"
-            " contributions give here; its evaluator used others or lied, or its processor is of"
-            " another kind: evaluate once more on such a one"
+            f"answers: two evaluators differ at {len(wrong)} of {len(given)} queries, first at"
+            f" query {wrong[0]}; one of them used other contributions or lied"
         )
