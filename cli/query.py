@@ -12,6 +12,7 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
+    from secure_fl.service.desk import Desk
 
 SUFFIX = ".contribution"
 
@@ -118,6 +119,18 @@ def _audit(count: int | None, path: Path | None) -> "Audit | None":
     return audit
 
 
+def _kept_audit(desk: "Desk", batch: str) -> "Audit":
+    from secure_fl.errors import InputError
+
+    found = desk.audit(batch)
+    if found is None:
+        raise InputError(
+            f"batch {batch}: its secret of known answers is not beside the keys; name it with"
+            " --audit-file, or say --audit 0 if the batch was opened without"
+        )
+    return found
+
+
 def _contributions(sources: Sequence[Path]) -> list[Path]:
     from secure_fl.errors import InputError
 
@@ -215,6 +228,11 @@ def _infer_in_the_clear(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Check the batch's known answers; one wrong answer refuses the whole batch.",
 )
+@click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Another evaluator's answer to the same contributions, that must agree.",
+)
 @passphrase_option
 @output_options
 def decrypt(
@@ -223,11 +241,14 @@ def decrypt(
     keys: Path,
     run: Path,
     audit_file: Path | None,
+    against: Path | None,
     passphrase_file: Path | None,
 ) -> None:
     """Read the classes in the file ANSWER."""
     import fhe
     from fhe.audit import load_audit
+    from fhe.checking import check_agreement, check_same_batch
+    from fhe.retirement import retiring
     from secure_fl.errors import InputError
     from secure_fl.heads.manifest import load_manifest
 
@@ -236,10 +257,18 @@ def decrypt(
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
-    found = fhe.read_answer(message, secret)
-    if audit_file is not None:
-        audit = load_audit(audit_file)
-        found = audit.check(found, secret.parameters)
+    audit = None if audit_file is None else load_audit(audit_file)
+    with retiring(keys, message.batch):
+        found = fhe.read_answer(message, secret)
+        if against is not None:
+            second = fhe.Answer.load(against)
+            check_same_batch(message, second, source=str(against))
+            check_agreement(found, fhe.read_answer(second, secret))
+        if audit is not None:
+            found = audit.check(found, secret.parameters)
+    if against is not None:
+        output.note(f"both evaluators agree at all {len(found)} queries")
+    if audit is not None:
         output.note(f"all {audit.known} known answers are right")
     show_classes(output, [manifest.classes[c] for c in found], None)
 
@@ -261,16 +290,28 @@ def decrypt(
     help="PEM file of who signed its certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
 @click.option(
     "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
 )
 @click.option("--lifetime", default=3600.0, show_default=True, help="Seconds to wait in all.")
-@click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
+@click.option(
+    "--audit",
+    type=click.IntRange(0),
+    help="Known answers to mix in; 0 for none; default: as many as --leak-bits needs.",
+)
+@click.option(
+    "--leak-bits",
+    type=float,
+    default=32.0,
+    show_default=True,
+    help="That a lying evaluator learns at most, on average, before a known answer exposes it.",
+)
 @click.option(
     "--audit-file",
     type=click.Path(path_type=Path),
-    help="The batch's audit secret: written where absent, else read.",
+    help="The batch's audit secret: written where absent, else read; default: beside the keys.",
 )
 @click.option("--batch", help="Name of the query batch; default: new.")
 @click.option("--fetch", is_flag=True, help="Wait for the batch that was opened before.")
@@ -287,10 +328,12 @@ def query(
     url: str,
     authority: Path | None,
     insecure: bool,
+    proxy: str | None,
     quorum: int | None,
     patience: float,
     lifetime: float,
     audit: int | None,
+    leak_bits: float,
     audit_file: Path | None,
     batch: str | None,
     fetch: bool,
@@ -298,16 +341,23 @@ def query(
     passphrase_file: Path | None,
     **reading: Any,
 ) -> None:
-    """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts."""
+    """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts.
+
+    Known answers are mixed in, a wrong one retires the keys, and the evaluator is not told what was
+    found in its answer.
+    """
     from secure_fl.service.extra import check_extra
 
     check_extra()
     import fhe
+    from fhe.audit import known_for, new_audit
+    from fhe.retirement import retiring
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.channel import Channel
+    from secure_fl.service.desk import Desk
     from secure_fl.service.members import read_member
-    from secure_fl.service.querier import Querier, Terms
+    from secure_fl.service.querier import Querier, Received, Terms
 
     if fetch and batch is None:
         raise click.UsageError("--fetch needs --batch, the name of what was opened")
@@ -316,23 +366,48 @@ def query(
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
-    known = _audit(audit, audit_file)
     batch = batch or new_batch()
-    channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
+    desk = Desk(keys)
+    if audit_file is not None:
+        known = _audit(audit or None, audit_file)
+    elif fetch:
+        known = None if audit == 0 else _kept_audit(desk, batch)
+    else:
+        classes = len(manifest.classes)
+        count = known_for(len(features), classes, bits=leak_bits) if audit is None else audit
+        known = new_audit(count) if count else None
+        if known is not None:
+            desk.keep_audit(batch, known)
+    channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
     asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
+    asked = len(features) + (known.known if known else 0)
     with channel, output.progress() as progress:
         if not fetch:
             terms = Terms(quorum=quorum, patience=patience, lifetime=lifetime)
             asks.open(batch, features, known, terms)
         output.note(f"batch {batch}: {len(features)} queries sealed to {len(manifest.clients)}")
 
+        heard: set[str] = set()
+
         def told(status: Any) -> None:
+            for name, reason in asks.refusals(status, batch).items():
+                if name not in heard:
+                    output.note(f"{name} declined: {reason}")
+                    heard.add(name)
             sent = sum(state == "sent" for state in status["clients"].values())
             progress("contributions", sent, len(status["clients"]))
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        found = asks.fetch(batch, secret, known, told=told)
+        def keep(received: Received) -> None:
+            desk.keep_answer(batch, received.content, received.present)
+
+        kept = desk.answer(batch) if fetch else None
+        received = asks.wait(batch, told, keep) if kept is None else Received(*kept)
+    # The line is closed: nothing that is found from here on reaches the evaluator.
+    with retiring(keys, batch):
+        found = asks.read(batch, received, secret, known, queries=asked)
+    desk.forget(batch)
     if known is not None:
         output.note(f"all {known.known} known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]
