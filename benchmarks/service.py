@@ -71,7 +71,7 @@ class Asker:
         received = querier.wait(batch, lambda status: None)
         # The library's client is not made for several threads at once.
         with self.reading:
-            found = querier.read(received, self.secret, None)
+            found = querier.read(batch, received, self.secret, None)
         seconds = time.perf_counter() - start
         return seconds, bool(np.array_equal(found.classes, self.expected))
 
@@ -167,7 +167,8 @@ def main(run: Run) -> None:
         run.progress("starting all parties")
         with deployment(parties) as running:
             running.start("evaluator", "--queue", str(max(QUEUES)), "--burst", "1000")
-            running.start_contributors(manifest.clients)
+            # The same queries in every batch.
+            running.start_contributors(manifest.clients, "--repeats", "1000000")
             run.progress("one batch to warm up")
             asker.ask(running, threading.Barrier(1))
             for waiting in QUEUES[:2] if run.quick else QUEUES:

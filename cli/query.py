@@ -12,6 +12,7 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
+    from secure_fl.service.desk import Desk
 
 SUFFIX = ".contribution"
 
@@ -119,6 +120,18 @@ def _keep_audit(audit: "Audit | None", path: Path | None, batch: str) -> None:
         save_audit(path, audit, batch)
 
 
+def _kept_audit(desk: "Desk", batch: str) -> "Audit":
+    from secure_fl.errors import InputError
+
+    found = desk.audit(batch)
+    if found is None:
+        raise InputError(
+            f"batch {batch}: its secret of known answers is not beside the keys; name it with"
+            " --audit-file, or say --audit 0 if the batch was opened without"
+        )
+    return found
+
+
 def _contributions(sources: Sequence[Path]) -> list[Path]:
     from secure_fl.errors import InputError
 
@@ -216,6 +229,11 @@ def _infer_in_the_clear(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Check the batch's known answers; one wrong answer refuses the whole batch.",
 )
+@click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Another evaluator's answer to the same contributions, that must agree.",
+)
 @passphrase_option
 @output_options
 def decrypt(
@@ -224,11 +242,14 @@ def decrypt(
     keys: Path,
     run: Path,
     audit_file: Path | None,
+    against: Path | None,
     passphrase_file: Path | None,
 ) -> None:
     """Read the classes in the file ANSWER."""
     import fhe
     from fhe.audit import spend_audit
+    from fhe.checking import check_agreement, check_same_batch
+    from fhe.retirement import retiring
     from secure_fl.errors import InputError
     from secure_fl.heads.manifest import load_manifest
 
@@ -241,9 +262,17 @@ def decrypt(
     audit = None
     if audit_file is not None:
         audit = spend_audit(audit_file, message.batch, answer.read_bytes())
-    found = fhe.read_answer(message, secret)
+    with retiring(keys, message.batch):
+        found = fhe.read_answer(message, secret)
+        if against is not None:
+            second = fhe.Answer.load(against)
+            check_same_batch(message, second, source=str(against))
+            check_agreement(found, fhe.read_answer(second, secret))
+        if audit is not None:
+            found = audit.check(found, secret.parameters)
+    if against is not None:
+        output.note(f"both evaluators agree at all {len(found)} queries")
     if audit is not None:
-        found = audit.check(found, secret.parameters)
         output.note(f"all {audit.known} known answers are right")
     show_classes(output, [manifest.classes[c] for c in found], None)
 
@@ -265,16 +294,28 @@ def decrypt(
     help="PEM file of who signed its certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
 @click.option(
     "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
 )
 @click.option("--lifetime", default=3600.0, show_default=True, help="Seconds to wait in all.")
-@click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
+@click.option(
+    "--audit",
+    type=click.IntRange(0),
+    help="Known answers to mix in; 0 for none; default: as many as --leak-bits needs.",
+)
+@click.option(
+    "--leak-bits",
+    type=float,
+    default=32.0,
+    show_default=True,
+    help="That a lying evaluator learns at most, on average, before a known answer exposes it.",
+)
 @click.option(
     "--audit-file",
     type=click.Path(path_type=Path),
-    help="The batch's audit secret: written where absent, else read.",
+    help="The batch's audit secret: written where absent, else read; default: beside the keys.",
 )
 @click.option("--batch", help="Name of the query batch; default: new.")
 @click.option("--fetch", is_flag=True, help="Wait for the batch that was opened before.")
@@ -291,10 +332,12 @@ def query(
     url: str,
     authority: Path | None,
     insecure: bool,
+    proxy: str | None,
     quorum: int | None,
     patience: float,
     lifetime: float,
     audit: int | None,
+    leak_bits: float,
     audit_file: Path | None,
     batch: str | None,
     fetch: bool,
@@ -302,19 +345,25 @@ def query(
     passphrase_file: Path | None,
     **reading: Any,
 ) -> None:
-    """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts."""
+    """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts.
+
+    Known answers are mixed in, a wrong one retires the keys, and the evaluator is not told what was
+    found in its answer.
+    """
     from secure_fl.service.extra import check_extra
 
     check_extra()
     import functools
 
     import fhe
-    from fhe.audit import spend_audit
+    from fhe.audit import known_for, new_audit, spend_audit
+    from fhe.retirement import retiring
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.channel import Channel
+    from secure_fl.service.desk import Desk
     from secure_fl.service.members import read_member
-    from secure_fl.service.querier import Querier, Terms
+    from secure_fl.service.querier import Querier, Received, Terms
 
     if fetch and batch is None:
         raise click.UsageError("--fetch needs --batch, the name of what was opened")
@@ -324,10 +373,22 @@ def query(
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
     batch = batch or new_batch()
-    # A batch that was opened before is checked when its answer is there.
-    known = None if fetch else _audit(audit, audit_file, batch)
-    _keep_audit(known, audit_file, batch)
-    channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
+    desk = Desk(keys)
+    spend: Any = None
+    if audit_file is not None:
+        # A batch that was opened before is checked when its answer is there.
+        known = None if fetch else _audit(audit or None, audit_file, batch)
+        _keep_audit(known, audit_file, batch)
+        spend = functools.partial(spend_audit, audit_file, batch)
+    elif fetch:
+        known = None if audit == 0 else _kept_audit(desk, batch)
+    else:
+        classes = len(manifest.classes)
+        count = known_for(len(features), classes, bits=leak_bits) if audit is None else audit
+        known = new_audit(count) if count else None
+        if known is not None:
+            desk.keep_audit(batch, known)
+    channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
     asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
     with channel, output.progress() as progress:
         if not fetch:
@@ -335,18 +396,31 @@ def query(
             asks.open(batch, features, known, terms)
         output.note(f"batch {batch}: {len(features)} queries sealed to {len(manifest.clients)}")
 
+        heard: set[str] = set()
+
         def told(status: Any) -> None:
+            for name, reason in asks.refusals(status, batch).items():
+                if name not in heard:
+                    output.note(f"{name} declined: {reason}")
+                    heard.add(name)
             sent = sum(state == "sent" for state in status["clients"].values())
             progress("contributions", sent, len(status["clients"]))
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        spend = None
-        if audit_file is not None:
-            spend = functools.partial(spend_audit, audit_file, batch)
-        found = asks.fetch(batch, secret, spend, told=told, queries=len(features))
-    if audit_file is not None:
+        def keep(received: Received) -> None:
+            desk.keep_answer(batch, received.content, received.present)
+
+        kept = desk.answer(batch) if fetch else None
+        received = asks.wait(batch, told, keep) if kept is None else Received(*kept)
+    # The line is closed: nothing that is found from here on reaches the evaluator.
+    with retiring(keys, batch):
+        found = asks.read(batch, received, secret, spend or known, queries=len(features))
+    desk.forget(batch)
+    if spend is not None:
         output.note("all known answers are right")
+    elif known is not None:
+        output.note(f"all {known.known} known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]
     if missing:
         output.note(f"answered without {', '.join(missing)}")

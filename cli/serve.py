@@ -71,6 +71,13 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
 @click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
 @click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
+@click.option(
+    "--connections",
+    default=100,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Of one address at once; 0 behind a proxy, for no cap.",
+)
 @click.option("--keep", default=86400.0, show_default=True, help="Seconds that answers are kept.")
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
 @output_options
@@ -88,6 +95,7 @@ def evaluator(
     max_queries: int,
     rate: float,
     burst: int,
+    connections: int,
     keep: float,
     grace: float,
 ) -> None:
@@ -95,6 +103,7 @@ def evaluator(
     from secure_fl.service.extra import check_extra
 
     check_extra()
+    from secure_fl.service.doors import Doors
     from secure_fl.service.evaluator import Evaluator
     from secure_fl.service.evaluator_app import make_app
     from secure_fl.service.limits import Limits
@@ -103,7 +112,12 @@ def evaluator(
     from secure_fl.service.serving import Address, serve
 
     address = Address(
-        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
+        host=host,
+        port=port,
+        certificate=certificate,
+        key=certificate_key,
+        insecure=insecure,
+        doors=Doors(per_address=connections),
     )
     address.check()
     with output.progress() as progress:
@@ -116,7 +130,7 @@ def evaluator(
     limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep)
     made = Evaluator(found, state, limits)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
-    serve(make_app(made, grace=grace), address, stop=made.stop)
+    serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
 
 @serve.command()
@@ -127,12 +141,27 @@ def evaluator(
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @click.option(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
 )
 @click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
 @click.option("--min-quorum", type=click.IntRange(1), help="Default: 2, or 1 of one client.")
 @click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
+@click.option(
+    "--near",
+    default=1e-3,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Queries within this part of their norm are nearly the same; not two in a batch.",
+)
+@click.option(
+    "--repeats",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Answers to nearly the same query in any 24 hours.",
+)
 @output_options
 def contributor(
     output: Output,
@@ -143,10 +172,13 @@ def contributor(
     url: str,
     authority: Path | None,
     insecure: bool,
+    proxy: str | None,
     state: Path,
     port: int,
     min_quorum: int | None,
     daily_queries: int,
+    near: float,
+    repeats: int,
 ) -> None:
     """Answer queries with encrypted codes from a client's head in RUN; opens no port to others."""
     from secure_fl.service.extra import check_extra
@@ -163,13 +195,15 @@ def contributor(
     from secure_fl.service.serving import Address, serve
 
     least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
-    terms = Terms(quorum=least, daily_queries=daily_queries)
+    terms = Terms(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
         made = load_contributor(run, client, keys, key, state, terms)
         progress("loading the circuit and the head", 1, 1)
-    channel = Channel(url, made.member, made.manifest, authority=authority, insecure=insecure)
+    channel = Channel(
+        url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy
+    )
     service = ContributorService(made, channel)
     output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
     address = Address(host="127.0.0.1", port=port)
-    serve(make_contributor_app(service), address, stop=service.stop)
+    serve(make_contributor_app(service), address, stop=service.stop, ending=service.ending)

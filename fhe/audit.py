@@ -30,6 +30,10 @@ from .parameters import RuleParameters
 KIND = "fhe audit secret"
 _SEED_BYTES = 32
 MAX_KNOWN = 10_000
+LEAK_BITS = 32.0
+"""Leaving 96 of the key's 128 bits at worst: what is leaked can at best be saved from guessing."""
+KEY_ANSWERS = 10_000
+"""Answers under one key; a contributor's limit of a day."""
 
 
 @attrs.frozen
@@ -128,6 +132,57 @@ def escape_probability(queries: int, known: int, wrong: int) -> float:
         wrong: wrong answers, at places chosen without knowing the known ones.
     """
     return math.comb(queries - known, wrong) / math.comb(queries, wrong)
+
+
+def leaked_bits(answers: int, share: float, classes: int) -> float:
+    """The most that a cheating evaluator learns, on average, before a known answer exposes it.
+
+    It alters answers and sees all that are read, so its knowledge is which of them came out
+    otherwise, and how. The alterations M that miss every known answer before one hits are
+    geometric with the mean a = (1 - share) / share; their entropy is at most
+    H(M) + E log2 C(N, M) + a log2(C - 1), and by the concavity of m log2(e N / m)
+
+        log2(e (a + 1)) + a log2(e N / a) + a log2(C - 1).
+
+    It holds while the evaluator does not know the places, and stops at the first wrong answer,
+    with which the keys are retired.
+
+    Args:
+        answers: N, under one key in all.
+        share: of known answers among all of a batch, above 0, below 1.
+        classes: C, at least 2.
+
+    Returns:
+        Bits of anything that it may want to know, of the secret key too.
+    """
+    passing = min((1 - share) / share, float(answers))
+    which = passing * math.log2(math.e * answers / passing)
+    return math.log2(math.e * (passing + 1)) + which + passing * math.log2(max(1, classes - 1))
+
+
+def known_for(
+    real: int, classes: int, *, bits: float = LEAK_BITS, answers: int = KEY_ANSWERS
+) -> int:
+    """Known answers to mix into a batch, so that `leaked_bits` stays within a bound.
+
+    Args:
+        real: queries of the batch, at least 1.
+        classes: of the rule.
+        bits: that may leak before detection, above 4.
+        answers: under one key in all, real ones and known ones.
+
+    Raises:
+        InputError: a bound that no share keeps.
+    """
+    if not leaked_bits(answers, 1 - 1e-6, classes) < bits < math.inf:
+        raise InputError(f"audit: {bits} leaked bits, expected a bound of at least 4")
+    low, high = 1e-6, 1 - 1e-6
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if leaked_bits(answers, middle, classes) <= bits else (middle, high)
+        )
+    return min(MAX_KNOWN, math.ceil(real * high / (1 - high)))
 
 
 @attrs.frozen

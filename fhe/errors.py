@@ -9,6 +9,7 @@ __all__ = [
     "FormatError",
     "InputError",
     "LibraryError",
+    "RetiredError",
     "SecretError",
     "StorageError",
     "VersionError",
@@ -29,6 +30,10 @@ class VersionError(FormatError):
 
 class ContributionError(InputError):
     """A contribution does not belong with the others; the message names its contributor."""
+
+
+class RetiredError(InputError):
+    """Keys that met a wrong answer, and are used no more."""
 
 
 class SecretError(InputError):

@@ -13,6 +13,7 @@ from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, SecretError, VersionError
 from .library import concrete_fhe, signals_kept
 from .parameters import RuleParameters
+from .retirement import refuse_retired
 from .seal import seal, unseal
 
 SECRET_KIND = "fhe secret key"
@@ -104,10 +105,12 @@ def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
     """Opens `secret.key`.
 
     Raises:
+        RetiredError: the folder's keys met a wrong answer.
         SecretError: wrong passphrase or a changed file.
         VersionError: of another version; names both.
         FormatError: not such a file.
     """
+    refuse_retired(folder)
     path = folder / SECRET_FILE
     envelope = read_envelope(path, SECRET_KIND)
     parameters = key_parameters(envelope, path)
@@ -131,9 +134,11 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
     """Reads `evaluation.key`.
 
     Raises:
+        RetiredError: the folder's keys met a wrong answer.
         VersionError: of another version; names both.
         FormatError: not such a file, or one whose fingerprint does not fit its content.
     """
+    refuse_retired(folder)
     path = folder / EVALUATION_FILE
     envelope = read_envelope(path, EVALUATION_KIND)
     keys = EvaluationKeys(key_parameters(envelope, path), envelope.payload)

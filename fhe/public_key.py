@@ -62,6 +62,7 @@ from .lwe_layout import (
 )
 from .operands import integers_of
 from .parameters import RuleParameters
+from .retirement import refuse_retired
 from .ring import (
     Words,
     draw_binary,
@@ -344,9 +345,11 @@ def load_public_key(folder: Path) -> PublicKey:
     """Reads `public.key`; compiles the circuit.
 
     Raises:
+        RetiredError: the folder's keys met a wrong answer.
         VersionError: of another version; names both.
         FormatError: not such a file, or one whose fingerprint does not fit its content.
     """
+    refuse_retired(folder)
     path = folder / PUBLIC_FILE
     envelope = read_envelope(path, PUBLIC_KIND)
     header, parameters = envelope.header, key_parameters(envelope, path)

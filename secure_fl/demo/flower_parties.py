@@ -75,6 +75,8 @@ class Loopback:
             **os.environ,
             "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
+            # gRPC would call this machine's own ports through the environment's proxy.
+            "no_grpc_proxy": "127.0.0.1",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(POLL),
             "PATH": f"{_BIN}{os.pathsep}{os.environ['PATH']}",

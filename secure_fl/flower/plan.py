@@ -89,6 +89,8 @@ class Plan:
             "features": self.features,
             # Frozen records of numbers and strings, whose text shows every bit of them.
             "recipe": repr(self.recipe),
+            "secure": self.secure,
+            "seed": self.seed,
         }
 
 

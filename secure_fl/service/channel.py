@@ -1,10 +1,10 @@
 """A member's line to the evaluator: signed requests, and responses that are checked."""
 
 import hashlib
-import ssl
+import json
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx
 from attrs import frozen
@@ -12,6 +12,7 @@ from attrs import frozen
 from secure_fl.errors import ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.members import Member, signature_keys
+from secure_fl.service.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.serving import check_url
 from secure_fl.service.signing import (
     REPLY_HEADER,
@@ -31,15 +32,18 @@ LARGEST = 256 * 2**20
 
 @frozen
 class Reply:
-    """A response whose signature was right.
+    """A response; its signature was right where it has one.
 
     Attributes:
         status: of HTTP.
         content: the body.
+        signed: whether the evaluator signed it; only a refusal may come without, and then from
+            anybody on the way.
     """
 
     status: int
     content: bytes
+    signed: bool
 
 
 class Channel:
@@ -52,9 +56,11 @@ class Channel:
         authority: PEM file of the certificate authority; None trusts the system's.
         insecure: allow plain HTTP beyond loopback.
         patience: seconds that a call is repeated while the evaluator is away or busy.
+        proxy: http(s)://HOST:PORT to call through; None calls directly, whatever the environment's
+            variables say: they may have been set for other programs.
 
     Raises:
-        InputError: the URL may not be used so.
+        InputError: the URL or the proxy's may not be used so.
     """
 
     def __init__(
@@ -66,14 +72,22 @@ class Channel:
         authority: Path | None = None,
         insecure: bool = False,
         patience: float = 60.0,
+        proxy: str | None = None,
     ) -> None:
         self._url = check_url(url, insecure=insecure)
         self._member, self._patience = member, patience
         self._federation, self._keys = manifest.fingerprint, signature_keys(manifest)
         # Reading the system's authorities takes a while, and plain HTTP has no use for them.
         tls = self._url.startswith("https:")
-        verify = ssl.create_default_context(cafile=authority) if tls else False
-        self._http = httpx.Client(verify=verify, timeout=TIME_OUT, follow_redirects=False)
+        verify = tls_context(authority) if tls else False
+        self._direct = proxy is None
+        self._http = httpx.Client(
+            verify=verify,
+            timeout=TIME_OUT,
+            follow_redirects=False,
+            trust_env=False,
+            proxy=None if proxy is None else check_proxy(proxy),
+        )
 
     def call(self, method: str, path: str, body: bytes = b"") -> Reply:
         """One request, repeated with a fresh signature while it cannot be granted for now.
@@ -84,26 +98,45 @@ class Channel:
             body: of the request.
 
         Raises:
-            ServiceError: the evaluator cannot be reached, or the response is not its own.
+            ServiceError: the evaluator cannot be reached, or the response is not its own. At once
+                where waiting would not help: its certificate is not trusted, or one side speaks
+                TLS and the other does not.
         """
         end, pause = time.monotonic() + self._patience, 0.2
         while True:
             problem = "busy"
             try:
-                status, headers, content = self._send(method, path, body)
+                reply, headers = self._send(method, path, body)
             except httpx.TransportError as error:
-                problem = f"cannot be reached ({type(error).__name__})"
+                lasting = lasting_cause(error, self._url, direct=self._direct)
+                if lasting is not None:
+                    raise ServiceError(f"evaluator {self._url}: {lasting}") from None
+                problem = f"cannot be reached ({type(error).__name__}); is it running?"
             else:
-                if status not in (429, 503):
-                    return Reply(status, content)
+                if not _passing(reply):
+                    return reply
+                if not reply.signed:
+                    problem = f"{reply.status} without its signature, as of a proxy on the way"
                 after = headers.get("retry-after", "")
                 pause = max(pause, float(after) if after.isdigit() else 0.0)
             if time.monotonic() + pause > end:
-                raise ServiceError(
-                    f"evaluator {self._url}: {problem}, for {self._patience:.0f} s; is it running?"
-                )
+                raise ServiceError(f"evaluator {self._url}: for {self._patience:.0f} s {problem}")
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
+
+    def heard(self, method: str, path: str, body: bytes = b"", *, what: str) -> Reply:
+        """As `call`, where only the evaluator's own words count.
+
+        Raises:
+            ServiceError: as `call`, or the response is not signed.
+        """
+        found = self.call(method, path, body)
+        if not found.signed:
+            raise ServiceError(
+                f"{what}: {found.status} without the evaluator's signature; it does not know this"
+                f" member, or something on the way answered: {_text(found)}"
+            )
+        return found
 
     def expect(self, method: str, path: str, body: bytes = b"", *, what: str) -> bytes:
         """The body of a call that succeeds.
@@ -113,7 +146,10 @@ class Channel:
         """
         found = self.call(method, path, body)
         if found.status >= 300:
-            raise ServiceError(f"{what}: the evaluator refused ({found.status}): {_text(found)}")
+            unsigned = "" if found.signed else ", unsigned"
+            raise ServiceError(
+                f"{what}: the evaluator refused ({found.status}{unsigned}): {_text(found)}"
+            )
         return found.content
 
     def close(self) -> None:
@@ -128,7 +164,7 @@ class Channel:
         """Closes it."""
         self.close()
 
-    def _send(self, method: str, path: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+    def _send(self, method: str, path: str, body: bytes) -> tuple[Reply, httpx.Headers]:
         target = f"/v1/{self._federation}{path}"
         claims = new_request(self._member, RECIPIENT, self._federation, method, target, body)
         headers = {"Authorization": f"{SCHEME} {signed(self._member, claims)}"}
@@ -136,9 +172,10 @@ class Channel:
         with self._http.stream(method, url, content=body, headers=headers) as response:
             content = _capped(response)
         # Only a refusal may be without a signature, by who does not know the sender.
-        if REPLY_HEADER in response.headers or response.status_code < 400:
+        is_signed = REPLY_HEADER in response.headers
+        if is_signed or response.status_code < 400:
             self._check(claims, response, content)
-        return response.status_code, response.headers, content
+        return Reply(response.status_code, content, is_signed), response.headers
 
     def _check(self, request: Request, response: httpx.Response, content: bytes) -> None:
         token, claims = read_token(response.headers.get(REPLY_HEADER, ""), Response)
@@ -163,6 +200,26 @@ def _capped(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
+def _passing(reply: Reply) -> bool:
+    """Whether a refusal is one of the moment, so that the call is repeated."""
+    if reply.status in (429, 503):
+        return True
+    if not reply.signed:
+        return reply.status >= 500
+    # Something on the way sent the request twice, and the second was heard first.
+    return reply.status == 409 and _refusal(reply).get("reason") == "replayed"
+
+
+def _refusal(reply: Reply) -> dict[str, Any]:
+    try:
+        found = json.loads(reply.content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _text(reply: Reply) -> str:
     # Of an unsigned refusal nothing is believed; it is shown to a person, short.
-    return reply.content[:300].decode(errors="replace")
+    detail = _refusal(reply).get("detail")
+    text = detail if isinstance(detail, str) else reply.content[:300].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())

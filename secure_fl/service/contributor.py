@@ -6,11 +6,14 @@ asks, is its `Terms`.
 
 import json
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 import fhe
 from kahm.errors import InputError as MeasureError
@@ -19,6 +22,8 @@ from secure_fl.heads.codes import head_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
+from secure_fl.service.declining import seal_reason
+from secure_fl.service.likeness import count_before, first_pair
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
@@ -28,6 +33,8 @@ log = logging.getLogger("securefl.service")
 
 WAIT = 20.0
 """Seconds that one call waits for a batch."""
+_FINAL = (404, 409, 410, 413, 422)
+"""Signed words of the evaluator after which this contribution will never be taken."""
 
 
 @frozen(kw_only=True)
@@ -39,10 +46,16 @@ class Terms:
             about the records of each.
         daily_queries: queries answered in any 24 hours; who may ask without limit learns whose
             records a head was made of.
+        near: two queries whose distance is at most this part of the larger norm are nearly the
+            same; a batch with two such ones is declined.
+        repeats: times that nearly the same query is answered in any 24 hours, in batches of its
+            own: each time a querier with an accomplice may learn a bit of this client's code.
     """
 
     quorum: int = 2
     daily_queries: int = 10_000
+    near: float = 1e-3
+    repeats: int = 3
 
 
 class Declined(Exception):  # noqa: N818  # a decision, not a defect
@@ -87,6 +100,7 @@ class Contributor:
             query = SealedQuery.from_bytes(data, self.manifest)
             self._check(query.facts, batch, now)
             features, audit = open_query(query, self.member, self.manifest.n_features)
+            self._check_likeness(features, now)
             codes = head_codes(self.head, features, self.manifest)
             position = self.manifest.client_index(self.member.name)
             if audit is not None:
@@ -101,8 +115,25 @@ class Contributor:
             federation=self.manifest.fingerprint,
             batch=batch,
         ).to_bytes()
-        self.outbox.keep(batch, query.facts.queries, made, now)
+        self.outbox.keep(batch, query.facts.queries, made, now, features)
         return made
+
+    def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
+        terms = self.terms
+        pair = first_pair(features, terms.near)
+        if pair is not None:
+            raise Declined(
+                f"queries {pair[0]} and {pair[1]} are nearly the same, which this client's terms"
+                f" ({terms.near:g} of their norm) do not allow in one batch; ask once"
+            )
+        earlier = self.outbox.asked_since(now - DAY, features.shape[1])
+        counts = count_before(features, earlier, terms.near)
+        often = int(counts.argmax())
+        if counts[often] >= terms.repeats:
+            raise Declined(
+                f"query {often} was answered {counts[often]} times in 24 hours, this client's terms"
+                f" allow {terms.repeats}"
+            )
 
     def _check(self, facts: Facts, batch: str, now: float) -> None:
         asked = self.outbox.queries_since(now - DAY) + facts.queries
@@ -127,14 +158,16 @@ class Contributor:
                 raise Declined(reason)
 
 
-def answer_batches(
+def answer_listed(
     contributor: Contributor,
     channel: Channel,
     stop: threading.Event,
     busy: threading.Lock,
     told: Callable[[bool], None],
 ) -> None:
-    """Answers batch after batch until it is told to stop.
+    """Waits for batches once, and answers those that are there; a turn of the loop.
+
+    An evaluator that is away is no failure of this process: it is asked again in the next turn.
 
     Args:
         contributor: that answers.
@@ -143,19 +176,18 @@ def answer_batches(
         busy: held while a batch is at hand.
         told: hears after every call whether the evaluator could be reached.
     """
-    while not stop.is_set():
-        try:
-            listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
-            told(True)
-            for batch in _names(listed):
-                with busy:
-                    if stop.is_set():
-                        return
-                    _serve(contributor, channel, batch)
-        except ServiceError as error:
-            told(False)
-            log.warning("%s", error)
-            stop.wait(2.0)
+    try:
+        listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+        told(True)
+        for batch in _names(listed):
+            with busy:
+                if stop.is_set():
+                    return
+                _serve(contributor, channel, batch)
+    except ServiceError as error:
+        told(False)
+        log.warning("%s", error)
+        stop.wait(2.0)
 
 
 def _names(listed: bytes) -> list[str]:
@@ -173,7 +205,7 @@ def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
     made = contributor.outbox.undelivered(batch)
     path = f"/batches/{batch}"
     if made is None:
-        sealed = channel.call("GET", f"{path}/query")
+        sealed = channel.heard("GET", f"{path}/query", what="asking for a query")
         if sealed.status != 200:
             # Closed or expired since it was listed.
             return
@@ -181,14 +213,31 @@ def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
             made = contributor.answer(sealed.content, batch, time.time())
         except Declined as reason:
             log.warning("a batch is declined: %s", reason)
-            contributor.metrics.refusals.labels("declined").inc()
-            channel.call("DELETE", f"{path}/query")
+            _decline(contributor, channel, batch, str(reason))
             return
-    sent = channel.call("PUT", f"{path}/contribution", made)
+        except (sqlite3.Error, OSError):
+            # The machine's trouble and not the batch's: the turn fails, and is tried again.
+            raise
+        except Exception as error:
+            # One batch that cannot be answered must not keep the others from it.
+            log.error("a batch cannot be answered: %s", type(error).__name__)
+            _decline(contributor, channel, batch, "this client failed over it; see its log")
+            return
+    sent = channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution")
+    if sent.status >= 300 and sent.status not in _FINAL:
+        raise ServiceError(
+            f"the evaluator did not take a contribution ({sent.status}); it is sent again"
+        )
     contributor.outbox.delivered(batch)
     if sent.status < 300:
         contributor.metrics.contributions.inc()
     elif sent.status not in (404, 409):
         # Closed and expired batches are nothing to speak of; this one will not be taken later.
         log.error("the evaluator did not take a contribution (%d)", sent.status)
-        channel.call("DELETE", f"{path}/query")
+        _decline(contributor, channel, batch, "its contribution was refused; see its log")
+
+
+def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:
+    contributor.metrics.refusals.labels("declined").inc()
+    sealed = seal_reason(contributor.member, contributor.manifest, batch, reason)
+    channel.heard("DELETE", f"/batches/{batch}/query", sealed, what="declining a batch")

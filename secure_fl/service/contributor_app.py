@@ -1,5 +1,6 @@
 """A contributor as a long-running process: its loop in a thread, health and metrics by HTTP."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +15,13 @@ from secure_fl.files import make_folder
 from secure_fl.heads.head import load_head
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.service.channel import Channel
-from secure_fl.service.contributor import Contributor, Terms, answer_batches
+from secure_fl.service.contributor import Contributor, Terms, answer_listed
+from secure_fl.service.holding import Held
 from secure_fl.service.members import read_member
 from secure_fl.service.metrics import CONTENT_TYPE, Metrics
 from secure_fl.service.outbox import Outbox
 from secure_fl.service.schema import ContributorHealth
+from secure_fl.service.supervision import PATIENCE, Ending, Watch, start_turning
 
 
 def load_contributor(
@@ -56,23 +59,43 @@ class ContributorService:
     Args:
         contributor: that answers.
         channel: to the evaluator.
+        patience: seconds that the loop may fail before the process ends.
+
+    Attributes:
+        contributor: as given.
+        ending: ends the process where the loop cannot go on.
+
+    Raises:
+        InputError: another process works on the contributor's memory.
     """
 
-    def __init__(self, contributor: Contributor, channel: Channel) -> None:
+    def __init__(
+        self, contributor: Contributor, channel: Channel, *, patience: float = PATIENCE
+    ) -> None:
         self.contributor, self._channel = contributor, channel
         self._stop, self._reached = threading.Event(), False
         self._busy = threading.Lock()
-        # A daemon: at the end it may be waiting for batches, where nothing is lost with it.
-        self._thread = threading.Thread(target=self._answer, name="answers", daemon=True)
+        self._held = Held(contributor.outbox.path.parent)
+        self.ending = Ending(self.stop)
+        metrics = contributor.metrics
+        self._watch = Watch("answers", self.ending, patience=patience, failed=metrics.stumbled)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def loops(self) -> dict[str, bool]:
+        """Whether the loop runs and its last turn did not fail."""
+        runs = self._thread is not None and self._thread.is_alive()
+        return {self._watch.name: runs and self._watch.alive}
 
     @property
     def reached(self) -> bool:
-        """Whether the evaluator answered the last call and the loop runs."""
-        return self._reached and self._thread.is_alive()
+        """Whether the evaluator answered the last call and the loop does its work."""
+        return self._reached and all(self.loops.values())
 
     def start(self) -> None:
         """Begins."""
-        self._thread.start()
+        # At the end it may be waiting for batches, where nothing is lost with it.
+        self._thread = start_turning(self._answer, self._watch, self._stop)
 
     def stop(self) -> None:
         """Ends after the batch at hand; what is not delivered is delivered after the next start."""
@@ -82,12 +105,13 @@ class ContributorService:
         """Waits for the batch at hand."""
         with self._busy:
             self.contributor.outbox.close()
+            self._held.release()
 
     def _answer(self) -> None:
         def told(reached: bool) -> None:
             self._reached = reached
 
-        answer_batches(self.contributor, self._channel, self._stop, self._busy, told)
+        answer_listed(self.contributor, self._channel, self._stop, self._busy, told)
 
 
 def make_contributor_app(service: ContributorService) -> FastAPI:
@@ -98,7 +122,7 @@ def make_contributor_app(service: ContributorService) -> FastAPI:
         service.start()
         yield
         service.stop()
-        service.finish()
+        await asyncio.to_thread(service.finish)
 
     app = FastAPI(
         title="securefl contributor",
@@ -114,11 +138,14 @@ def make_contributor_app(service: ContributorService) -> FastAPI:
         """Whether the loop runs and the evaluator answers it."""
         fine = service.reached
         response.status_code = 200 if fine else 503
-        return ContributorHealth(status="ok" if fine else "unavailable", evaluator=fine)
+        return ContributorHealth(
+            status="ok" if fine else "unavailable", evaluator=fine, loops=service.loops
+        )
 
     @app.get("/metrics", response_class=fastapi.responses.PlainTextResponse)
     async def metrics() -> fastapi.Response:
         """Counts for Prometheus."""
+        service.contributor.metrics.set_loops(service.loops)
         return fastapi.Response(service.contributor.metrics.text(), media_type=CONTENT_TYPE)
 
     return app

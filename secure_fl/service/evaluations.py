@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import json
 import logging
+import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from secure_fl.errors import ServiceError
 from secure_fl.service.limits import Limits
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.store import Batch, Store
+from secure_fl.service.supervision import Watch, keep_turning
 from secure_fl.service.worker import ARGUMENTS, GRACE
 
 log = logging.getLogger("securefl.service")
@@ -48,7 +51,8 @@ class Evaluations:
         path: of the store, for the process.
         folders: of the federations, for the process.
         limits: attempts, and how long answers are kept.
-        metrics: seconds are counted there.
+        metrics: seconds and failures are counted there.
+        give_up: called with a reason when batches cannot be moved on any more.
 
     Attributes:
         changes: told of every change.
@@ -61,18 +65,33 @@ class Evaluations:
         folders: Sequence[Path],
         limits: Limits,
         metrics: Metrics,
+        give_up: Callable[[str], None],
     ) -> None:
         self.changes = Changes()
+        patience = limits.failing
+        self._watches = [
+            Watch(name, give_up, patience=patience, failed=metrics.stumbled)
+            for name in ("clock", "evaluations")
+        ]
         self._store, self._limits, self._metrics = store, limits, metrics
         self._command = [sys.executable, *ARGUMENTS, str(path), *map(str, folders)]
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._left: bool | None = None
+        """Set while a batch is in mid-evaluation: whether the process died over it."""
 
     @property
     def alive(self) -> bool:
-        """Whether the process that evaluates and the tasks that feed it run."""
-        return self._runs and not any(task.done() for task in self._tasks)
+        """Whether the process that evaluates runs, and the loops that feed it do their work."""
+        return self._runs and all(self.loops.values())
+
+    @property
+    def loops(self) -> dict[str, bool]:
+        """Of every loop whether it runs and its last turn did not fail."""
+        running = [not task.done() for task in self._tasks]
+        pairs = zip(self._watches, running, strict=False)
+        return {watch.name: watch.alive and runs for watch, runs in pairs}
 
     @property
     def _runs(self) -> bool:
@@ -80,10 +99,12 @@ class Evaluations:
 
     async def start(self) -> None:
         """Takes up what a former process left, and begins."""
-        self._store.hand_back(self._limits.attempts, died=False)
-        self._tasks = [asyncio.create_task(self._clock()), asyncio.create_task(self._evaluate())]
-        for task in self._tasks:
-            task.add_done_callback(_log_failure)
+        await self._hand_back(died=False)
+        turns = (self._tick, self._evaluate_next)
+        self._tasks = [
+            asyncio.create_task(keep_turning(turn, watch, lambda: self._stopping))
+            for turn, watch in zip(turns, self._watches, strict=True)
+        ]
 
     async def stop(self, grace: float) -> None:
         """Ends: a running evaluation gets some seconds, then its batch is handed back."""
@@ -104,46 +125,71 @@ class Evaluations:
             if self._runs:
                 self._process.kill()
                 await self._process.wait()
-        self._store.hand_back(self._limits.attempts, died=False)
+        await self._hand_back(died=False)
 
-    async def _clock(self) -> None:
-        while not self._stopping:
-            now = time.time()
-            if await asyncio.to_thread(self._store.advance, now):
-                self.changes.tell()
-            await asyncio.to_thread(self._store.forget, now - self._limits.keep)
+    async def _hand_back(self, *, died: bool) -> None:
+        await asyncio.to_thread(self._store.hand_back, self._limits.attempts, died=died)
+
+    async def _tick(self) -> None:
+        now = time.time()
+        if await asyncio.to_thread(self._store.advance, now):
+            self.changes.tell()
+        await asyncio.to_thread(self._store.forget, now - self._limits.keep)
+        await self.changes.wait(TICK)
+
+    async def _evaluate_next(self) -> None:
+        if not self._runs:
+            await self._launch()
+        await self._settle()
+        batch = await asyncio.to_thread(self._store.begin)
+        if batch is None:
             await self.changes.wait(TICK)
+            return
+        started = time.monotonic()
+        self.changes.tell()
+        self._left = False
+        try:
+            finished = await self._run(batch)
+        except Exception:
+            # Whatever the process is at: nobody listens to it any more.
+            if self._process is not None and self._runs:
+                self._process.kill()
+                await self._process.wait()
+            raise
+        if finished:
+            self._left = None
+            self._metrics.evaluations.observe(time.monotonic() - started)
+        else:
+            log.error("the evaluation process died; it is started again")
+            self._left = True
+            await self._settle()
+        self.changes.tell()
 
-    async def _evaluate(self) -> None:
-        while not self._stopping:
-            if not self._runs and not await self._launch():
-                continue
-            batch = await asyncio.to_thread(self._store.begin)
-            if batch is None:
-                await self.changes.wait(TICK)
-                continue
-            started = time.monotonic()
-            self.changes.tell()
-            if await self._run(batch):
-                self._metrics.evaluations.observe(time.monotonic() - started)
-            else:
-                log.error("the evaluation process died; it is started again")
-                self._store.hand_back(self._limits.attempts, died=True)
-            self.changes.tell()
+    async def _settle(self) -> None:
+        """Queues again what a turn left in mid-evaluation, before anything else begins."""
+        if self._left is not None:
+            await self._hand_back(died=self._left)
+            self._left = None
 
-    async def _launch(self) -> bool:
-        """Starts the process; False where it could not begin."""
+    async def _launch(self) -> None:
+        """Starts the process.
+
+        Raises:
+            ServiceError: it could not begin.
+        """
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
-        if await self._hear() is not None:
-            return True
-        log.error("the evaluation process does not start; its own message is above")
-        await asyncio.sleep(1)
-        return False
+        if await self._hear() is None:
+            log.error("the evaluation process does not start; its own message is above")
+            raise ServiceError("the evaluation process does not start")
 
     async def _run(self, batch: Batch) -> bool:
-        """Has a batch evaluated; False where the process died over it."""
+        """Has a batch evaluated; False where the process died over it.
+
+        Raises:
+            ServiceError: the process could not read or write the database.
+        """
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):
@@ -151,11 +197,17 @@ class Evaluations:
             await self._process.stdin.drain()
         while (message := await self._hear()) is not None:
             if "done" in message:
-                self._store.progress(batch, message["done"], message["total"])
+                with contextlib.suppress(sqlite3.OperationalError):
+                    # How far it is is news, no more; a busy database must not end the evaluation.
+                    await asyncio.to_thread(
+                        self._store.progress, batch, message["done"], message["total"]
+                    )
                 self.changes.tell()
                 continue
+            if "again" in message:
+                raise ServiceError("the evaluation process cannot use the database")
             if "failed" in message:
-                self._store.fail(batch, message["failed"])
+                await asyncio.to_thread(self._store.fail, batch, message["failed"])
             return True
         return False
 
@@ -169,8 +221,3 @@ class Evaluations:
             return found
         await self._process.wait()
         return None
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (problem := task.exception()) is not None:
-        log.error("batches are not moved on any more: %s", problem)

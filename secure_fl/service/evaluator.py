@@ -8,12 +8,14 @@ from pathlib import Path
 from secure_fl.files import make_folder
 from secure_fl.service.evaluations import Evaluations
 from secure_fl.service.gate import Caller, Gate, Refusal
+from secure_fl.service.holding import Held
 from secure_fl.service.limits import Limits, Nonces
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.registry import Federation
 from secure_fl.service.signing import LIFETIME
 from secure_fl.service.store import Batch, Store
+from secure_fl.service.supervision import Ending
 
 
 class Evaluator:
@@ -26,6 +28,10 @@ class Evaluator:
 
     Attributes:
         stopping: set when the service is to end; requests that wait for news return then.
+        ending: ends the process where a loop cannot go on.
+
+    Raises:
+        InputError: another process works on the state.
     """
 
     def __init__(
@@ -35,20 +41,28 @@ class Evaluator:
         limits: Limits,
     ) -> None:
         make_folder(state, mode=0o700)
+        self._held = Held(state)
         self.limits, self.metrics, self.stopping = limits, Metrics(), False
-        self.store = Store(state / "batches.db")
+        self.ending = Ending(self.stop)
+        self.store = Store(state / "batches.db", wait=limits.database)
         # A request may name a time that lies ahead, and is valid for as long after it.
-        self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME)
+        self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
         self.gate = Gate(federations, limits, self.nonces, self.metrics)
         folders = [federation.folder for federation, _ in federations.values()]
         self.evaluations = Evaluations(
-            self.store, state / "batches.db", folders, limits, self.metrics
+            self.store, state / "batches.db", folders, limits, self.metrics, self.ending
         )
 
     def stop(self) -> None:
         """Lets requests that wait return."""
         self.stopping = True
         self.evaluations.changes.tell()
+
+    def close(self) -> None:
+        """Closes the databases and gives the state free."""
+        self.store.close()
+        self.nonces.close()
+        self._held.release()
 
     async def news(self, wait: float, found: Callable[[], Awaitable[bool]]) -> None:
         """Returns when `found` is true, when the service stops, or after some seconds."""

@@ -4,8 +4,10 @@ It holds evaluation keys and ciphertexts, and opens none of what passes it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import fastapi
 from fastapi import FastAPI, Request
@@ -16,6 +18,10 @@ from secure_fl.service.metrics import CONTENT_TYPE, App, counted
 from secure_fl.service.routes import add_client_routes, add_querier_routes
 from secure_fl.service.schema import Detail, Health
 from secure_fl.service.signing import SCHEME
+
+Found = TypeVar("Found")
+_SOON = 2.0
+"""Seconds that health and metrics wait for the database."""
 
 
 def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
@@ -32,8 +38,7 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
         yield
         evaluator.stop()
         await evaluator.evaluations.stop(grace)
-        evaluator.store.close()
-        evaluator.nonces.close()
+        await asyncio.to_thread(evaluator.close)
 
     app = FastAPI(
         title="securefl evaluator",
@@ -60,21 +65,30 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
         where = " ".join(str(part) for part in error.errors()[0]["loc"][:2])
         return evaluator.gate.refuse(request, Refusal(422, "invalid", f"{where}: not valid"))
 
+    @app.exception_handler(sqlite3.OperationalError)
+    async def locked(request: Request, _: sqlite3.OperationalError) -> fastapi.Response:
+        busy = Refusal(503, "database", "the database is busy", retry_after=5)
+        return evaluator.gate.refuse(request, busy)
+
     @app.get("/health", response_model=Health)
     async def health() -> fastapi.Response:
         """Whether the service works and its evaluation process runs."""
-        alive = evaluator.evaluations.alive
-        waiting = await asyncio.to_thread(evaluator.store.waiting)
-        fine = alive and not evaluator.stopping
+        alive, loops = evaluator.evaluations.alive, evaluator.evaluations.loops
+        waiting = await soon(evaluator.store.waiting)
+        fine = alive and waiting is not None and not evaluator.stopping
         found = Health(
-            status="ok" if fine else "unavailable", evaluation_process=alive, waiting=waiting
+            status="ok" if fine else "unavailable",
+            evaluation_process=alive,
+            waiting=waiting,
+            loops=loops,
         )
         return reply(None, 200 if fine else 503, found.model_dump())
 
     @app.get("/metrics", response_class=fastapi.responses.PlainTextResponse)
     async def metrics() -> fastapi.Response:
         """Counts and times for Prometheus."""
-        for state, count in (await asyncio.to_thread(evaluator.store.states)).items():
+        evaluator.metrics.set_loops(evaluator.evaluations.loops)
+        for state, count in (await soon(evaluator.store.states) or {}).items():
             evaluator.metrics.batches.labels(state).set(count)
         return fastapi.Response(evaluator.metrics.text(), media_type=CONTENT_TYPE)
 
@@ -83,6 +97,15 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
     schema = app.openapi()
     schema["components"]["securitySchemes"] = {SCHEME: _SECURITY}
     return counted(app, evaluator.metrics)
+
+
+async def soon(look: Callable[[], Found]) -> Found | None:
+    """What a look into the database finds; None where that takes longer than a probe may wait."""
+    try:
+        async with asyncio.timeout(_SOON):
+            return await asyncio.to_thread(look)
+    except (TimeoutError, sqlite3.OperationalError):
+        return None
 
 
 _SECURITY = {

@@ -1,4 +1,4 @@
-"""Who may come in: every request's signature, time, nonce, role, rate and size, in this order.
+"""Who may come in: every request's signature, time, rate, nonce, role and size, in this order.
 
 A refusal is one line in the log, with the sender's name and a reason of a fixed list and nothing of
 the request's content. The body is read when everything before it is in order, and not beyond its
@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from secure_fl.errors import ServiceError
 from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
 from secure_fl.service.members import Member
-from secure_fl.service.metrics import Metrics
+from secure_fl.service.metrics import Metrics, Receive, Scope, Send
 from secure_fl.service.registry import Federation
 from secure_fl.service.signing import (
     LIFETIME,
@@ -73,6 +73,11 @@ class Caller:
         """The member's name."""
         return self.claims.sender
 
+    @property
+    def sender(self) -> str:
+        """The member in its federation, as limits count it."""
+        return f"{self.claims.federation} {self.claims.sender}"
+
 
 class Gate:
     """Admits requests and signs what they are answered.
@@ -95,7 +100,7 @@ class Gate:
         self._limits, self._nonces, self._metrics = limits, nonces, metrics
         self._rates = Buckets(limits.rate, limits.burst)
 
-    def admit(self, request: HttpRequest, federation: str, roles: Collection[str]) -> Caller:
+    async def admit(self, request: HttpRequest, federation: str, roles: Collection[str]) -> Caller:
         """The member that sent a request.
 
         Args:
@@ -109,12 +114,10 @@ class Gate:
         # Nobody is slowed down for refused signatures of his address: others may share it.
         caller = request.state.caller = self._identify(request, federation)
         self._check_claims(request, caller)
+        await self._check_nonce(caller)
         role = "client" if caller.name in caller.federation.manifest.clients else caller.name
         if role not in roles:
             raise Refusal(403, "role", f"a {role} may not do this")
-        wait = self._rates.wait(f"{federation} {caller.name}")
-        if wait:
-            raise Refusal(429, "rate", "too many requests", retry_after=wait)
         return caller
 
     async def body(self, request: HttpRequest, caller: Caller, limit: int) -> bytes:
@@ -169,8 +172,21 @@ class Gate:
             raise Refusal(
                 401, "expired", f"signed more than {LIFETIME:.0f} s ago, or clocks differ"
             )
-        if not self._nonces.fresh(f"{claims.federation} {claims.sender}", claims.nonce, now):
-            raise Refusal(409, "replayed", "this request was sent before")
+
+    async def _check_nonce(self, caller: Caller) -> None:
+        """That the request is sent for the first time, within the sender's rate.
+
+        What is beyond the rate is not stored, and a replayed request costs its sender nothing.
+        """
+        sender, nonce, now = caller.sender, caller.claims.nonce, time.time()
+        replayed = Refusal(409, "replayed", "this request was sent before")
+        if await asyncio.to_thread(self._nonces.known, sender, nonce, now):
+            raise replayed
+        wait = self._rates.wait(sender)
+        if wait:
+            raise Refusal(429, "rate", "too many requests", retry_after=wait)
+        if not await asyncio.to_thread(self._nonces.fresh, sender, nonce, now):
+            raise replayed
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> HttpResponse:
         """The answer to a request that is not granted; signed where the sender is known."""
@@ -182,8 +198,25 @@ class Gate:
         headers = {"Connection": "close"}
         if refusal.retry_after is not None:
             headers["Retry-After"] = str(max(1, round(refusal.retry_after)))
-        content = {"detail": refusal.detail}
+        content = {"detail": refusal.detail, "reason": refusal.reason}
         return reply(caller, refusal.status, content, headers=headers)
+
+
+PIECE = 64 * 1024
+"""Bytes of an answer that are handed to the transport at once."""
+
+
+class _InPieces(HttpResponse):
+    """A response that is held once in memory, however slowly it is taken."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the next piece when there is room for it."""
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        for begin in range(0, len(self.body), PIECE):
+            piece = bytes(self.body[begin : begin + PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def reply(
@@ -197,7 +230,8 @@ def reply(
     binary = isinstance(content, bytes)
     body = content if isinstance(content, bytes) else json.dumps(dict(content)).encode()
     media = "application/octet-stream" if binary else "application/json"
-    response = HttpResponse(body, status, dict(headers or {}), media)
+    kind = _InPieces if len(body) > PIECE else HttpResponse
+    response = kind(body, status, dict(headers or {}), media)
     if caller is not None:
         claims = Response(
             sender=caller.own.name,

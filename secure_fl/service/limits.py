@@ -10,7 +10,11 @@ from pathlib import Path
 
 from attrs import frozen
 
+from secure_fl.service.supervision import PATIENCE
+
 Clock = Callable[[], float]
+DATABASE_WAIT = 30.0
+"""Seconds that a database's lock is waited for, never in the event loop."""
 
 
 @frozen(kw_only=True)
@@ -26,6 +30,8 @@ class Limits:
         lifetime: seconds that a batch may wait for contributions.
         keep: seconds that an answer waits for the querier.
         attempts: evaluations of one batch; each but the first follows a death of the process.
+        failing: seconds that a loop of the service may fail before the process ends.
+        database: seconds that a database's lock is waited for.
     """
 
     rate: float = 20.0
@@ -36,6 +42,8 @@ class Limits:
     lifetime: float = 7 * 86400.0
     keep: float = 86400.0
     attempts: int = 3
+    failing: float = PATIENCE
+    database: float = DATABASE_WAIT
 
 
 class Buckets:
@@ -77,10 +85,13 @@ class Nonces:
     Args:
         path: of the database, made where absent.
         lifetime: seconds that a nonce is kept.
+        wait: seconds that the database's lock is waited for.
     """
 
-    def __init__(self, path: Path, lifetime: float) -> None:
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    def __init__(self, path: Path, lifetime: float, *, wait: float = DATABASE_WAIT) -> None:
+        self._db = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None, timeout=wait
+        )
         self._lock, self._lifetime = threading.Lock(), lifetime
         self._db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
@@ -88,6 +99,12 @@ class Nonces:
             " (sender TEXT, nonce TEXT, until REAL, PRIMARY KEY (sender, nonce)) WITHOUT ROWID;"
             "CREATE INDEX IF NOT EXISTS ends ON nonces (until);"
         )
+
+    def known(self, sender: str, nonce: str, now: float) -> bool:
+        """Whether a nonce was used before and is still kept."""
+        with self._lock:
+            query = "SELECT 1 FROM nonces WHERE sender = ? AND nonce = ? AND until >= ?"
+            return self._db.execute(query, (sender, nonce, now)).fetchone() is not None
 
     def fresh(self, sender: str, nonce: str, now: float) -> bool:
         """Whether a nonce was not used before; from now on it was."""

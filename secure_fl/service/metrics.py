@@ -1,6 +1,6 @@
 """What a service counts, for Prometheus. Counts and times only: no name, no batch, no content."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -25,6 +25,8 @@ class Metrics:
         batches: by state.
         contributions: accepted.
         evaluations: seconds each.
+        failures: of the service's own loops, by loop.
+        loops: 1 where a loop does its work, else 0.
     """
 
     def __init__(self) -> None:
@@ -50,6 +52,22 @@ class Metrics:
             buckets=(1, 3, 10, 30, 100, 300, 1000, 3000),
             registry=self.registry,
         )
+
+        self.failures = Counter(
+            "securefl_loop_failures", "Turns that failed.", ["loop"], registry=self.registry
+        )
+        self.loops = Gauge(
+            "securefl_loop_alive", "Whether a loop does its work.", ["loop"], registry=self.registry
+        )
+
+    def stumbled(self, loop: str) -> None:
+        """A turn of a loop failed."""
+        self.failures.labels(loop).inc()
+
+    def set_loops(self, loops: Mapping[str, bool]) -> None:
+        """Notes which loops do their work."""
+        for name, alive in loops.items():
+            self.loops.labels(name).set(alive)
 
     def text(self) -> bytes:
         """All of them in Prometheus's text format."""

@@ -4,9 +4,14 @@ Written before anything is sent, so that a kill neither loses a contribution nor
 """
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fhe.envelope import PRIVATE
+from secure_fl.service.limits import DATABASE_WAIT
 
 DAY = 86400
 
@@ -16,15 +21,25 @@ class Outbox:
 
     Args:
         path: of the database, made where absent, mode 0600.
+        wait: seconds that the database's lock is waited for.
+
+    Attributes:
+        path: as given.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: float = DATABASE_WAIT) -> None:
         path.touch(mode=PRIVATE)
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self.path = path
+        self._db = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None, timeout=wait
+        )
         self._db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
             "CREATE TABLE IF NOT EXISTS batches (batch TEXT PRIMARY KEY, queries INTEGER NOT NULL,"
-            " answered REAL NOT NULL, contribution BLOB) WITHOUT ROWID"
+            " answered REAL NOT NULL, contribution BLOB) WITHOUT ROWID;"
+            "PRAGMA secure_delete = ON;"
+            "CREATE TABLE IF NOT EXISTS asked (batch TEXT PRIMARY KEY, answered REAL NOT NULL,"
+            " features BLOB NOT NULL) WITHOUT ROWID"
         )
 
     def answered(self, batch: str) -> bool:
@@ -43,10 +58,36 @@ class Outbox:
         query = "SELECT coalesce(sum(queries), 0) FROM batches WHERE answered > ?"
         return int(self._db.execute(query, (time,)).fetchone()[0])
 
-    def keep(self, batch: str, queries: int, contribution: bytes, now: float) -> None:
-        """Keeps a contribution until it is delivered; on the disk when this returns."""
-        row = (batch, queries, now, contribution)
-        self._db.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", row)
+    def asked_since(self, time: float, n_features: int) -> Iterator[NDArray[np.float32]]:
+        """Queries of the batches answered after a time, shape (queries, n_features) each."""
+        found = self._db.execute("SELECT features FROM asked WHERE answered > ?", (time,))
+        for (features,) in found:
+            yield np.frombuffer(features, np.float32).reshape(-1, n_features)
+
+    def keep(
+        self,
+        batch: str,
+        queries: int,
+        contribution: bytes,
+        now: float,
+        features: NDArray[np.float32],
+    ) -> None:
+        """Keeps a contribution until it is delivered; on the disk when this returns.
+
+        The queries are kept for a day, to know them again, and erased after it.
+        """
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?)", (batch, queries, now, contribution)
+            )
+            self._db.execute("DELETE FROM asked WHERE answered <= ?", (now - DAY,))
+            content = np.ascontiguousarray(features, np.float32).tobytes()
+            self._db.execute("INSERT INTO asked VALUES (?, ?, ?)", (batch, now, content))
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
 
     def delivered(self, batch: str) -> None:
         """Erases a contribution; the batch's name stays."""

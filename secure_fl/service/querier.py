@@ -2,6 +2,7 @@
 
 import base64
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from fhe.audit import Audit
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
+from secure_fl.service.declining import open_reason
 from secure_fl.service.members import Member
 from secure_fl.service.sealed_query import BATCH, Facts, seal_query
 
@@ -23,6 +25,7 @@ WAIT = 20.0
 
 Told = Callable[[Mapping[str, Any]], None]
 Spend = Callable[[bytes], Audit]
+log = logging.getLogger("securefl.service")
 
 
 @frozen(kw_only=True)
@@ -55,15 +58,18 @@ class Answered:
 
 @frozen
 class Received:
-    """An answer that is not read yet.
+    """An answer as it came; nothing of it is read yet.
 
     Attributes:
-        answer: ciphertexts.
+        content: the evaluator's bytes.
         present: clients that it rests on, as the evaluator says.
     """
 
-    answer: fhe.Answer
+    content: bytes
     present: tuple[str, ...]
+
+
+Keep = Callable[[Received], None]
 
 
 @frozen
@@ -137,7 +143,7 @@ class Querier:
         told: Told,
         queries: int | None = None,
     ) -> Answered:
-        """Waits for a batch that was opened, reads its answers and closes it.
+        """Waits for a batch that was opened, closes it, and only then reads its answers.
 
         Args:
             batch: its name.
@@ -152,12 +158,22 @@ class Querier:
             FormatError: the answer is to more or fewer queries.
             AnswerError: a known answer is wrong.
         """
-        found = self.read(self.wait(batch, told), secret, audit, queries=queries)
-        self.channel.expect("DELETE", f"/batches/{batch}", what=f"batch {batch}")
-        return found
+        return self.read(batch, self.wait(batch, told), secret, audit, queries=queries)
 
-    def wait(self, batch: str, told: Told) -> Received:
-        """Waits for a batch that was opened; arguments and errors as `fetch`."""
+    def wait(self, batch: str, told: Told, keep: Keep = lambda received: None) -> Received:
+        """Waits for a batch that was opened, fetches its answer and closes it.
+
+        The evaluator hears nothing after this, and up to here nothing that depends on the secret
+        key: whether an answer can be read is found when it is too late to tell.
+
+        Args:
+            batch: its name.
+            told: as `fetch`.
+            keep: keeps the answer, before it is closed at the evaluator.
+
+        Raises:
+            ServiceError: the batch failed, or the evaluator cannot be reached.
+        """
         path, what = f"/batches/{batch}", f"batch {batch}"
         status = _status(self.channel.expect("GET", path, what=what))
         told(status)
@@ -167,35 +183,86 @@ class Querier:
                 told(found)
             status = found
         if status["state"] != "answered":
-            raise ServiceError(f"{what}: {status['state']}: {status['reason']:.200}")
-        unknown = set(status["present"]) - set(self.manifest.clients)
+            reasons = [f"{name}: {why}" for name, why in self.refusals(status, batch).items()]
+            said = "; ".join((f"{status['state']}: {status['reason']:.200}", *reasons))
+            raise ServiceError(f"{what}: {said}")
         content = self.channel.expect("GET", f"{path}/answer", what=what)
-        answer = fhe.Answer.from_bytes(content, source="the evaluator's answer")
-        if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
-            raise ServiceError(f"{what}: the evaluator sent the answer of another batch")
-        return Received(answer, tuple(status["present"]))
+        received = Received(content, tuple(map(str, status["present"])))
+        keep(received)
+        try:
+            self.channel.expect("DELETE", path, what=what)
+        except ServiceError as error:
+            # The answer is here; there it is erased in time.
+            log.warning("%s", error)
+        return received
+
+    def refusals(self, status: Mapping[str, Any], batch: str) -> dict[str, str]:
+        """Why contributors declined a batch, by name, each in its own words.
+
+        Args:
+            status: of the batch, from the evaluator.
+            batch: its name.
+        """
+        found = {}
+        for name in self.manifest.clients:
+            if name not in status["refusals"]:
+                continue
+            try:
+                sealed = base64.b64decode(status["refusals"][name], validate=True)
+                reason = open_reason(sealed, self.member, self.manifest, batch, name)
+            except (InputError, ValueError, TypeError):
+                reason = "declined; the evaluator passed on a reason that it did not sign"
+            found[name] = reason
+        return found
 
     def read(
         self,
+        batch: str,
         received: Received,
         secret: fhe.SecretKeys,
         audit: Audit | Spend | None,
         *,
         queries: int | None = None,
     ) -> Answered:
-        """Decrypts what was received and takes out the known answers; as `fetch`."""
+        """Decrypts what was received and takes out the known answers.
+
+        Args:
+            batch: its name.
+            received: from `wait`.
+            secret: keys that read.
+            audit: as `fetch`.
+            queries: that were asked, without the known answers; None takes the answer's word.
+
+        Raises:
+            ServiceError: the answer of another batch.
+            FormatError: the answer is to more or fewer queries.
+            AnswerError: a known answer is wrong, or a class does not exist; the keys are to be
+                retired (`fhe.retirement`).
+        """
         if audit is not None and not isinstance(audit, Audit):
-            audit = audit(received.answer.to_bytes())
+            audit = audit(received.content)
+        answer = fhe.Answer.from_bytes(received.content, source="the evaluator's answer")
+        unknown = set(received.present) - set(self.manifest.clients)
+        if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
+            raise ServiceError(f"batch {batch}: the evaluator sent the answer of another batch")
         if queries is not None and audit is not None:
             queries += audit.known
-        classes = fhe.read_answer(received.answer, secret, queries=queries)
+        classes = fhe.read_answer(answer, secret, queries=queries)
         if audit is not None:
             positions = [self.manifest.client_index(name) for name in received.present]
             classes = audit.check(classes, secret.parameters, present=positions)
         return Answered(classes, received.present)
 
 
-_STATUS = {"state": str, "reason": str, "done": int, "total": int, "present": list, "clients": dict}
+_STATUS = {
+    "state": str,
+    "reason": str,
+    "done": int,
+    "total": int,
+    "present": list,
+    "clients": dict,
+    "refusals": dict,
+}
 
 
 def _status(content: bytes) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The evaluator's routes, for the querier and for the clients."""
 
 import asyncio
+import base64
 import hashlib
 from typing import Annotated, Any
 
@@ -8,6 +9,7 @@ import fastapi
 from fastapi import FastAPI, Path, Query, Request
 
 from secure_fl.service.arrivals import accept_contribution, open_batch
+from secure_fl.service.declining import MOST_BYTES
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.gate import Refusal, reply
 from secure_fl.service.schema import Asked, Detail, Opening, Status
@@ -43,7 +45,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier opens a batch with a sealed query for every client."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         limit = caller.federation.opening_bytes(evaluator.limits.queries)
         content = await evaluator.gate.body(request, caller, limit)
         digest = hashlib.sha256(content).hexdigest()
@@ -58,7 +60,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName, wait: Wait = 0
     ) -> fastapi.Response:
         """The querier asks how far a batch is; with `wait`, when that changes."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         first = await evaluator.batch(caller, batch)
 
         async def changed() -> bool:
@@ -78,7 +80,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier fetches the encrypted answers."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         found = await evaluator.batch(caller, batch)
         content = await asyncio.to_thread(evaluator.store.answer, found)
         if content is None:
@@ -90,7 +92,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """The querier has its answer, or wants none any more; only the name is kept."""
-        caller = evaluator.gate.admit(request, federation, ["querier"])
+        caller = await evaluator.gate.admit(request, federation, ["querier"])
         found = await evaluator.batch(caller, batch)
         await asyncio.to_thread(evaluator.store.close_batch, found)
         evaluator.evaluations.changes.tell()
@@ -107,7 +109,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, wait: Wait = 0
     ) -> fastapi.Response:
         """A client asks which batches wait for it; with `wait`, when there is one."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         names: list[str] = []
 
         async def found() -> bool:
@@ -127,21 +129,24 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """A client fetches the query that is sealed to it."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
         content = await asyncio.to_thread(evaluator.store.sealed, found, caller.name)
         if content is None:
             raise Refusal(409, "state", "this client is not asked any more")
         return reply(caller, 200, content)
 
-    @app.delete(f"{path}/query", response_model=Detail, openapi_extra=_SIGNED)
+    sealed_words = {**_SIGNED, "requestBody": {**_BYTES, "required": False}}
+
+    @app.delete(f"{path}/query", response_model=Detail, openapi_extra=sealed_words)
     async def decline(
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
-        """A client will not contribute to a batch."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        """A client will not contribute to a batch; its reason is sealed to the querier."""
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
-        if not await asyncio.to_thread(evaluator.store.decline, found, caller.name):
+        words = await evaluator.gate.body(request, caller, MOST_BYTES) or None
+        if not await asyncio.to_thread(evaluator.store.decline, found, caller.name, words):
             raise Refusal(409, "state", "this client is not asked any more")
         evaluator.evaluations.changes.tell()
         return reply(caller, 200, {"detail": "declined"})
@@ -157,7 +162,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
         """A client sends its encrypted integers; on the disk when this is answered."""
-        caller = evaluator.gate.admit(request, federation, ["client"])
+        caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
         limit = caller.federation.contribution_bytes(found.queries)
         content = await evaluator.gate.body(request, caller, limit)
@@ -178,4 +183,5 @@ def _status(batch: Batch) -> dict[str, Any]:
         total=batch.total,
         present=list(batch.present),
         clients=dict(batch.clients),
+        refusals={name: base64.b64encode(words).decode() for name, words in batch.refusals.items()},
     ).model_dump()

@@ -24,6 +24,9 @@ class Status(BaseModel):
     total: int = Field(description="Blocks in all, 0 before the evaluation.")
     present: list[str] = Field(description="Clients that the answer rests on.")
     clients: dict[str, str] = Field(description='Each "asked", "sent" or "declined".')
+    refusals: dict[str, str] = Field(
+        description="Reasons of clients that declined, sealed to the querier, base64."
+    )
 
 
 class Asked(BaseModel):
@@ -36,6 +39,7 @@ class Detail(BaseModel):
     """Why a request was refused, or what was done."""
 
     detail: str
+    reason: str = Field("", description="Of a refusal, a word of a fixed list.")
 
 
 class Health(BaseModel):
@@ -43,7 +47,8 @@ class Health(BaseModel):
 
     status: str
     evaluation_process: bool
-    waiting: int
+    waiting: int | None = Field(description="Batches; null while the database is locked.")
+    loops: dict[str, bool] = Field(description="Whether each of its loops does its work.")
 
 
 class ContributorHealth(BaseModel):
@@ -51,3 +56,4 @@ class ContributorHealth(BaseModel):
 
     status: str
     evaluator: bool = Field(description="Whether the evaluator answered its last call.")
+    loops: dict[str, bool] = Field(description="Whether each of its loops does its work.")

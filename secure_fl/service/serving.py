@@ -1,17 +1,22 @@
 """Runs an application until it is told to stop, with TLS or on loopback."""
 
+import asyncio
+import functools
 import ipaddress
 import logging
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
-from attrs import frozen
+from attrs import field, frozen
 
-from secure_fl.errors import InputError
+from secure_fl.errors import InputError, ServiceError
+from secure_fl.service.doors import Doors, listening, protocol_of
+from secure_fl.service.supervision import Ending
 
 
 @frozen(kw_only=True)
@@ -24,6 +29,7 @@ class Address:
         certificate: PEM file; None serves plain HTTP.
         key: PEM file of the certificate's private key.
         insecure: allow plain HTTP beyond loopback.
+        doors: bounds on connections.
     """
 
     host: str
@@ -31,6 +37,7 @@ class Address:
     certificate: Path | None = None
     key: Path | None = None
     insecure: bool = False
+    doors: Doors = field(factory=Doors)
 
     def check(self) -> None:
         """Refuses plain HTTP beyond this machine, and half of a certificate.
@@ -74,9 +81,24 @@ class _Server(uvicorn.Server):
 
     should_exit: bool
 
-    def __init__(self, config: uvicorn.Config, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, stop: Callable[[], None], ending: Ending, head: float
+    ) -> None:
         super().__init__(config)
-        self._stop = stop
+        self._stop, self._ending, self._head = stop, ending, head
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ends when a loop of the application has given up."""
+        return self._ending.reason is not None or await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens; a TLS handshake gets no longer than a request's head."""
+        loop = asyncio.get_running_loop()
+        if self.config.is_ssl:
+            # Uvicorn passes no such option on, and asyncio's default is a minute.
+            bounded = functools.partial(loop.create_server, ssl_handshake_timeout=self._head)
+            setattr(loop, "create_server", bounded)  # noqa: B010  # mypy forbids the assignment
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Begins to end; a second Ctrl+C ends at once.
@@ -89,16 +111,18 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: Any, address: Address, *, stop: Callable[[], None]) -> None:
+def serve(app: Any, address: Address, *, stop: Callable[[], None], ending: Ending) -> None:
     """Serves until SIGTERM or SIGINT, then lets running requests end.
 
     Args:
         app: an ASGI application.
         address: where.
         stop: called when the signal comes.
+        ending: tells when the application cannot go on.
 
     Raises:
         InputError: the address may not be used so.
+        ServiceError: the application could not go on.
     """
     address.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -112,11 +136,22 @@ def serve(app: Any, address: Address, *, stop: Callable[[], None]) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        # The pure-Python parser bounds headers; both parsers are tested with it alone.
-        http="h11",
+        # The pure-Python parser bounds headers.
+        http=protocol_of(address.doors),
+        # Sockets count their connections, as asyncio's own loop closes them.
+        loop="asyncio",
         ws="none",
         h11_max_incomplete_event_size=16 * 1024,
         limit_concurrency=1000,
         timeout_graceful_shutdown=30,
     )
-    _Server(config, stop).run()
+    try:
+        sockets = listening(address.host, address.port, address.doors.per_address)
+    except OSError as error:
+        raise InputError(
+            f"{address.host}:{address.port}: cannot be listened on ({error.strerror or error});"
+            " choose another --host or --port"
+        ) from error
+    _Server(config, stop, ending, address.doors.head).run(sockets)
+    if ending.reason is not None:
+        raise ServiceError(f"the service cannot go on: {ending.reason}; start it again")

@@ -22,6 +22,7 @@ from typing import Literal
 from attrs import frozen
 
 from fhe.envelope import PRIVATE
+from secure_fl.service.limits import DATABASE_WAIT
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -41,10 +42,13 @@ CREATE TABLE IF NOT EXISTS batches (
 );
 CREATE TABLE IF NOT EXISTS parts (
     batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
-    sealed BLOB, contribution BLOB, state TEXT NOT NULL DEFAULT 'asked',
+    sealed BLOB, contribution BLOB, state TEXT NOT NULL DEFAULT 'asked', refusal BLOB,
     PRIMARY KEY (batch, client)
 ) WITHOUT ROWID;
 """
+FETCHED = "its answer was fetched and erased; ask again as a new batch"
+GIVEN_UP = "the querier closed it before it was answered"
+KEPT = "its answer was kept as long as answers are, and nobody fetched it"
 _OPEN = "('collecting', 'queued', 'evaluating')"
 
 
@@ -65,6 +69,7 @@ class Batch:
         total: blocks in all, 0 before the evaluation.
         present: clients that the answer rests on, in the manifest's order.
         clients: what each client did: "asked", "sent" or "declined".
+        refusals: of those that declined and said why, sealed to the querier.
     """
 
     id: int
@@ -79,6 +84,7 @@ class Batch:
     total: int
     present: tuple[str, ...]
     clients: Mapping[str, str]
+    refusals: Mapping[str, bytes]
 
 
 class Store:
@@ -86,13 +92,21 @@ class Store:
 
     Args:
         path: of the database, made where absent, mode 0600.
+        wait: seconds that the database's lock is waited for.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wait: float = DATABASE_WAIT) -> None:
         path.touch(mode=PRIVATE)
-        self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+        self._db = sqlite3.connect(
+            path, check_same_thread=False, isolation_level=None, timeout=wait
+        )
         self._lock = threading.Lock()
         self._db.executescript(_SCHEMA)
+        with self._transaction() as db:
+            columns = {row[1] for row in db.execute("PRAGMA table_info(parts)")}
+            # Made by a release whose refusals had no words.
+            if "refusal" not in columns:
+                db.execute("ALTER TABLE parts ADD COLUMN refusal BLOB")
 
     def open(
         self,
@@ -170,9 +184,13 @@ class Store:
         """
         return self._settle(batch, client, "sent", contribution)
 
-    def decline(self, batch: Batch, client: str) -> bool:
-        """Notes that a client will not contribute; False where it is not asked any more."""
-        return self._settle(batch, client, "declined", None)
+    def decline(self, batch: Batch, client: str, refusal: bytes | None = None) -> bool:
+        """Notes that a client will not contribute, and why, sealed to the querier.
+
+        Returns:
+            False where it is not asked any more.
+        """
+        return self._settle(batch, client, "declined", None, refusal)
 
     def advance(self, now: float) -> bool:
         """Moves every batch on whose turn it is; returns whether one moved.
@@ -194,7 +212,12 @@ class Store:
                 elif clients - declined < quorum:
                     self._fail(number, f"{declined} contributors declined")
                 elif now >= expires:
-                    self._fail(number, f"it expired with {sent} contributions")
+                    silent = clients - sent - declined
+                    self._fail(
+                        number,
+                        f"it expired with {sent} contributions, {declined} contributors declined"
+                        f" and {silent} did not answer",
+                    )
                 else:
                     continue
                 moved = True
@@ -271,10 +294,13 @@ class Store:
             return found
 
     def close_batch(self, batch: Batch) -> None:
-        """Erases everything but the batch's name, in whatever state it is."""
+        """Erases everything but the batch's name and why it ended, in whatever state it is."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE batches SET state = 'closed', answer = NULL WHERE id = ?", (batch.id,)
+                "UPDATE batches SET state = 'closed', answer = NULL, reason = CASE state"
+                " WHEN 'answered' THEN ? WHEN 'failed' THEN 'it failed: ' || reason"
+                " WHEN 'closed' THEN reason ELSE ? END WHERE id = ?",
+                (FETCHED, GIVEN_UP, batch.id),
             )
             self._erase(batch.id)
 
@@ -282,9 +308,9 @@ class Store:
         """Closes batches that were answered before a time."""
         with self._transaction() as db:
             db.execute(
-                "UPDATE batches SET state = 'closed', answer = NULL"
+                "UPDATE batches SET state = 'closed', answer = NULL, reason = ?"
                 " WHERE state = 'answered' AND answered < ?",
-                (before,),
+                (KEPT, before),
             )
 
     def close(self) -> None:
@@ -316,7 +342,9 @@ class Store:
         ).fetchone()
         if row is None:
             return None
-        parts = self._db.execute("SELECT client, state FROM parts WHERE batch = ?", row[:1])
+        parts = self._db.execute(
+            "SELECT client, state, refusal FROM parts WHERE batch = ?", row[:1]
+        ).fetchall()
         number, federation, name, opening, queries, quorum, state, reason, done, total = row[:10]
         return Batch(
             id=number,
@@ -330,7 +358,8 @@ class Store:
             done=done,
             total=total,
             present=tuple(json.loads(row[10])),
-            clients=dict(parts.fetchall()),
+            clients={client: state for client, state, _ in parts},
+            refusals={client: words for client, _, words in parts if words is not None},
         )
 
     def _part(self, batch: Batch, client: str, column: str) -> bytes | None:
@@ -341,13 +370,20 @@ class Store:
             found: bytes | None = None if row is None else row[0]
             return found
 
-    def _settle(self, batch: Batch, client: str, state: str, contribution: bytes | None) -> bool:
+    def _settle(
+        self,
+        batch: Batch,
+        client: str,
+        state: str,
+        contribution: bytes | None,
+        refusal: bytes | None = None,
+    ) -> bool:
         with self._transaction() as db:
             done = db.execute(
-                "UPDATE parts SET state = ?, contribution = ?, sealed = NULL WHERE batch = ?"
-                " AND client = ? AND state = 'asked' AND"
+                "UPDATE parts SET state = ?, contribution = ?, refusal = ?, sealed = NULL"
+                " WHERE batch = ? AND client = ? AND state = 'asked' AND"
                 " (SELECT state FROM batches WHERE id = parts.batch) = 'collecting'",
-                (state, contribution, batch.id, client),
+                (state, contribution, refusal, batch.id, client),
             )
             return done.rowcount == 1
 

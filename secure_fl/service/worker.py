@@ -9,6 +9,7 @@ parent dies its standard input ends, and so does it.
 import json
 import os
 import queue
+import sqlite3
 import sys
 import threading
 import time
@@ -41,17 +42,20 @@ def main(arguments: Sequence[str]) -> None:
     store, federations = Store(Path(arguments[0])), load_federations(map(Path, arguments[1:]))
     _say(speak, ready=True)
     while (number := jobs.get()) is not None:
-        batch = store.by_number(number)
-        if batch is None or batch.state != "evaluating":
-            _say(speak, failed="not being evaluated any more")
-            continue
         try:
+            batch = store.by_number(number)
+            if batch is None or batch.state != "evaluating":
+                _say(speak, failed="not being evaluated any more")
+                continue
             answer = evaluate_batch(store, federations[batch.federation], batch, speak)
+            store.finish(batch, answer.to_bytes(), time.time())
         except (fhe.InputError, fhe.errors.LibraryError) as error:
             _say(speak, failed=str(error))
-            continue
-        store.finish(batch, answer.to_bytes(), time.time())
-        _say(speak, finished=True)
+        except sqlite3.OperationalError as error:
+            # Not the batch's fault, so not one of its attempts.
+            _say(speak, again=str(error))
+        else:
+            _say(speak, finished=True)
 
 
 def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: TextIO) -> fhe.Answer:

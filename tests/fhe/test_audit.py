@@ -1,13 +1,24 @@
 """Known answers: an evaluator that lies is found out as often as predicted, an honest one never."""
 
+import math
 import stat
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 import fhe
-from fhe.audit import Audit, escape_probability, load_audit, new_audit, save_audit
+from fhe.audit import (
+    Audit,
+    escape_probability,
+    known_for,
+    leaked_bits,
+    load_audit,
+    new_audit,
+    save_audit,
+)
+from fhe.errors import InputError
 
 PARAMETERS = fhe.RuleParameters(contributors=3, classes=5, bits=6, block=4, failure_exponent=40)
 
@@ -100,3 +111,34 @@ def test_a_senseless_number_of_known_answers_is_refused(known):
 def test_a_batch_of_known_queries_alone_is_refused():
     with pytest.raises(fhe.InputError, match="5 known answers in a batch of 5"):
         new_audit(5).positions(5)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 50])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.37, 0.5, 0.9])
+def test_the_bits_that_leak_are_at_most_as_stated(share, classes):
+    """Against the exact entropy of what an evaluator sees that alters where it knows least.
+
+    It alters M answers until one is found, M geometric, at any of the places, to any class.
+    """
+    answers = 400
+    exact = 0.0
+    for m in range(answers + 1):
+        p = share * (1 - share) ** m
+        ways = mpmath.log(mpmath.binomial(answers, m), 2) + m * mpmath.log(classes - 1, 2)
+        exact += p * (float(ways) - math.log2(p)) if p > 0 else 0.0
+    stated = leaked_bits(answers, share, classes)
+    assert exact <= stated
+    assert stated <= 2 * exact + 8
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_known_answers_are_as_many_as_the_bound_needs_and_no_more(classes):
+    real = 1000
+    known = known_for(real, classes)
+    assert leaked_bits(10_000, known / (real + known), classes) <= 32
+    fewer = known - 2
+    assert leaked_bits(10_000, fewer / (real + fewer), classes) > 32
+    assert known_for(1, classes) >= 1
+    for bits in (0.0, 1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="leaked bits"):
+            known_for(real, classes, bits=bits)

@@ -51,7 +51,12 @@ class Players:
     def contributor(self, name: str, **terms):
         folder = self.running.folder / name
         return load_contributor(
-            folder, name, folder, folder / IDENTITY, folder / "state", Terms(**terms)
+            folder,
+            name,
+            folder,
+            folder / IDENTITY,
+            folder / "state",
+            Terms(**{"repeats": 1000, **terms}),
         )
 
     def querier(self) -> Querier:
