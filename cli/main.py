@@ -126,13 +126,17 @@ def _place_error(error: OSError) -> Exception:
     return place_error(Path(error.filename or "a file"), error)
 
 
-def _spent() -> str:
-    """What was booked before the work failed: it is spent, and whoever reads must know."""
+def _booked() -> dict[Any, int]:
     ledgers = sys.modules.get("dp.ledger")
-    if ledgers is None or not ledgers.booked_here():
+    return {} if ledgers is None else dict(ledgers.booked_here())
+
+
+def _spent(since: dict[Any, int]) -> str:
+    """What was booked before the work failed: it is spent, and whoever reads must know."""
+    if _booked() == since:
         return ""
     try:
-        return f"spent before that: {ledgers.spent_here()}"
+        return f"spent before that: {sys.modules['dp.ledger'].spent_here(since)}"
     except (ValueError, RuntimeError) as error:
         return f"privacy was spent before that, and its ledger cannot be read: {error}"
 
@@ -153,6 +157,7 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     as_json = wants_json(sys.argv[1:] if arguments is None else arguments)
     _reserve_standard_streams()
+    booked = _booked()
     try:
         # Without its own handling click returns the code of an explicit exit.
         code = securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
@@ -160,13 +165,13 @@ def main(arguments: list[str] | None = None) -> Any:
         error.show()
         _fail(as_json, type(error).__name__, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        spent = _spent()
+        spent = _spent(booked)
         message = f"interrupted; nothing was left half-written{f', but {spent}' if spent else ''}"
         _say(message)
         _fail(as_json, "Interrupted", message, 1)
     except Exception as problem:
         known = _place_error(problem) if isinstance(problem, OSError) else problem
-        spent, failure = _spent(), exit_code_of(known)
+        spent, failure = _spent(booked), exit_code_of(known)
         if failure is None and not (spent and isinstance(known, _FAILED)):
             if spent:
                 _say(spent)

@@ -20,7 +20,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -346,9 +346,13 @@ def booked_here() -> dict[Path, int]:
     return dict(_booked_here)
 
 
-def spent_here() -> str:
-    """What this process booked, in one line with what those books cost in all; "" for nothing."""
-    found = booked_here()
+def spent_here(since: Mapping[Path, int] | None = None) -> str:
+    """What this process booked, in one line with what those books cost in all; "" for nothing.
+
+    Args:
+        since: an earlier answer of `booked_here`, whose events are left out.
+    """
+    found = dict(Counter(booked_here()) - Counter(since or {}))
     parts = []
     for path in sorted(found)[:LISTED]:
         ledger = Ledger(path)

@@ -1,10 +1,10 @@
 """A second pair of eyes: another evaluator's answer to the same contributions.
 
 Whoever has the contributions and the evaluation key can evaluate again. Its ciphertexts cannot be
-compared with the first's: the library takes Fourier transforms in floating point, by a plan that
-each process chooses, and one bit of rounding changes whole ciphertexts. (In one process they are
-equal.) What holds between processes and processors is the class that both decrypt to, so the
-comparison is the querier's.
+compared with the first's: when tried, those of two processes differed (those of one did not), and
+the library computes in floating point, where one bit of rounding changes whole ciphertexts. What
+holds between processes and processors is the class that both decrypt to, so the comparison is the
+querier's.
 """
 
 import numpy as np

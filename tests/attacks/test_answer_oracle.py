@@ -20,9 +20,19 @@ from fhe.audit import known_for
 from fhe.errors import AnswerError, RetiredError
 from fhe.retirement import refuse_retired, retiring
 from secure_fl.demo.service_parties import copy_parties, deployment
+from tests.attacks.table import Attack
 from tests.secure_fl.service.parties import Players
 from tests.secure_fl.service.test_network import asked
 from tests.secure_fl.service.test_service import wait_until
+
+ATTACK = Attack(
+    name="sends crafted ciphertexts and watches the querier",
+    holds="the evaluator, and all that the querier does towards it",
+    before="a bit of the secret key from each batch: no DELETE came after an answer that "
+    "could not be read",
+    after="nothing: the line is closed before anything is decrypted; a wrong known answer "
+    "retires the keys",
+)
 
 ASKED = 3
 

@@ -5,7 +5,16 @@ import pytest
 
 import fhe
 from fhe.audit import audit_for, new_audit, read_audit, save_audit, spend_audit
-from tests.cli.test_commands import keys, refused, securefl, work  # noqa: F401  # fixtures
+from tests.attacks.table import Attack
+from tests.cli.command import refused, securefl
+from tests.cli.test_commands import keys, work  # noqa: F401  # fixtures
+
+ATTACK = Attack(
+    name="watches whether a batch with known answers is refused, again and again",
+    holds="the evaluator, and an audit secret that serves twice",
+    before="a place of the known answers by each reaction, until it knows where it may lie",
+    after="the reaction to one answer: a secret serves one batch and one answer",
+)
 
 RULE = fhe.RuleParameters(contributors=2, classes=3, bits=6, failure_exponent=40)
 TOTAL, KNOWN = 24, 4

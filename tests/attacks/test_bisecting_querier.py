@@ -16,6 +16,14 @@ from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.likeness import count_before, first_pair, nearly_equal
 from secure_fl.service.members import read_member
 from secure_fl.service.sealed_query import Facts, seal_query
+from tests.attacks.table import Attack
+
+ATTACK = Attack(
+    name="asks one query with all codes of an accomplice",
+    holds="the querier with one contributor on its side",
+    before="the others' smallest code, exactly, from one batch of 255 copies",
+    after="no nearly equal queries in a batch, and as many repeats a day as the owner allows",
+)
 
 NOW = 1e9
 HOUR = 3600.0

@@ -12,6 +12,16 @@ from fhe.envelope import pack, unpack
 from fhe.knockout import function_name, last_kind
 from fhe.library import concrete_fhe
 from fhe.lwe_layout import messages, result_of, secret_bits, split
+from tests.attacks.table import Attack
+
+ATTACK = Attack(
+    name="sends an answer whose bytes are crafted",
+    holds="the evaluator, and the querier's reading of its answer",
+    before="up to 15.8 GB or 90 s of the querier by one changed header word; bare errors; "
+    "more answers than queries",
+    after="nothing: only words are taken, in the querier's own frame, of exactly the size "
+    "that it asked for",
+)
 
 QUERIES = 3
 

@@ -12,7 +12,15 @@ import dp
 from fhe.envelope import write_atomic
 from secure_fl.data import read_clients
 from secure_fl.privacy.ledgers import Shelf, books_of_matrix, default_folder, records_digest
-from tests.cli.test_commands import refused, securefl
+from tests.attacks.table import Attack
+from tests.cli.command import refused, securefl
+
+ATTACK = Attack(
+    name="releases one data set under several books",
+    holds="the owner's own command: another form of the same records, a link, a hard link",
+    before="three books that each say epsilon 1; a book behind a link that stays empty",
+    after="one book, found by the records; others are named and added up; a second name is refused",
+)
 
 UNIT = dp.Element(1.0)
 EVENT = dp.Event("a release", UNIT, dp.Promise(1.0, 0.0))

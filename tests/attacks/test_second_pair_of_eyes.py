@@ -11,6 +11,14 @@ import fhe
 from fhe.checking import check_agreement, check_same_batch
 from fhe.errors import AnswerError, InputError
 from secure_fl.demo.service_parties import PASSPHRASE
+from tests.attacks.table import Attack
+
+ATTACK = Attack(
+    name="answers with other ciphertexts than the contributions give",
+    holds="the evaluator, where a second one evaluates too",
+    before="answers of its choice, unnoticed",
+    after="a difference of classes is found, and retires the keys",
+)
 
 
 def contributions(made, batch="b"):

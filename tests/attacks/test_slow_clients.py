@@ -14,7 +14,16 @@ from secure_fl.service.doors import Doors, listening
 from secure_fl.service.gate import reply
 from secure_fl.service.serving import Address, serve
 from secure_fl.service.supervision import Ending
+from tests.attacks.table import Attack
 from tests.secure_fl.service.test_network import make_certificate
+
+ATTACK = Attack(
+    name="opens connections and is silent, or reads drop by drop",
+    holds="a stranger at one address",
+    before="everybody's service: 503 for all, and nothing closed after 75 s",
+    after="its own connections alone: a cap an address, and time-outs for handshake, header"
+    " and reading",
+)
 
 HEAD, STALLED = 1.5, 3.0
 MOST = 20

@@ -34,8 +34,8 @@ ATTACK = Attack(
     name="asks the nodes of one masked sum for different things",
     holds="the training server, and what it tells each node: step, broadcast, settings, seeds,"
     " codes, noise, plan",
-    before="the victim's update, exact to the fixed-point step; with noise 1.0 promised 0.2 to 0.3"
-    " of the clip; a ledger that says epsilon 1.0 for what was worth more than 4",
+    before="the victim's update, exact to the fixed-point step; with noise 1.0 promised 0.4 to"
+    " 0.55 of the clip; a sum of noise that had faded, booked at its full price",
     after="nothing: keys, seals and confirmations of nodes that were told differently do not meet",
 )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dp
-from tests.cli.test_commands import SECUREFL, refused, securefl
+from tests.cli.command import SECUREFL, refused, securefl
 
 ELEMENT = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
 RECORD = ("--epsilon", 1, "--delta", 1e-5, "--unit", "record")
