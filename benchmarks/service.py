@@ -27,7 +27,7 @@ from secure_fl.heads.codes import head_codes
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
 from secure_fl.service.members import read_member
-from secure_fl.service.querier import Querier, Terms
+from secure_fl.service.querier import BatchTerms, Querier
 
 SEED = 0
 QUEUES = (1, 4, 16)
@@ -67,7 +67,7 @@ class Asker:
         together.wait()
         start = time.perf_counter()
         batch = secrets.token_hex(8)
-        querier.open(batch, self.queries, None, Terms())
+        querier.open(batch, self.queries, None, BatchTerms())
         received = querier.wait(batch, lambda status: None)
         # The library's client is not made for several threads at once.
         with self.reading:

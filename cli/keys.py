@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from cli.output import Output, human_bytes, output_options
-
-PASSPHRASE_VARIABLE = "SECUREFL_PASSPHRASE"
+from secure_fl.crypto.passphrase import PASSPHRASE_VARIABLE
 
 
 def passphrase_option(function: Any) -> Any:

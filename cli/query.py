@@ -357,13 +357,13 @@ def query(
 
     import fhe
     from fhe.audit import known_for, new_audit, spend_audit
-    from fhe.retirement import retiring
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
+    from secure_fl.service.asking import ask
     from secure_fl.service.channel import Channel
     from secure_fl.service.desk import Desk
     from secure_fl.service.members import read_member
-    from secure_fl.service.querier import Querier, Received, Terms
+    from secure_fl.service.querier import BatchTerms, Querier
 
     if fetch and batch is None:
         raise click.UsageError("--fetch needs --batch, the name of what was opened")
@@ -390,15 +390,11 @@ def query(
             desk.keep_audit(batch, known)
     channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
     asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
-    with channel, output.progress() as progress:
-        if not fetch:
-            terms = Terms(quorum=quorum, patience=patience, lifetime=lifetime)
-            asks.open(batch, features, known, terms)
-        output.note(f"batch {batch}: {len(features)} queries sealed to {len(manifest.clients)}")
-
+    with output.progress() as progress:
+        output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
         heard: set[str] = set()
 
-        def told(status: Any) -> None:
+        def on_status(status: Any) -> None:
             for name, reason in asks.refusals(status, batch).items():
                 if name not in heard:
                     output.note(f"{name} declined: {reason}")
@@ -408,15 +404,18 @@ def query(
             if status["total"]:
                 progress("evaluating", status["done"], status["total"])
 
-        def keep(received: Received) -> None:
-            desk.keep_answer(batch, received.content, received.present)
-
-        kept = desk.answer(batch) if fetch else None
-        received = asks.wait(batch, told, keep) if kept is None else Received(*kept)
-    # The line is closed: nothing that is found from here on reaches the evaluator.
-    with retiring(keys, batch):
-        found = asks.read(batch, received, secret, spend or known, queries=len(features))
-    desk.forget(batch)
+        terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
+        found = ask(
+            asks,
+            keys,
+            secret,
+            features,
+            batch=batch,
+            known=known,
+            terms=None if fetch else terms,
+            spend=spend,
+            on_status=on_status,
+        )
     if spend is not None:
         output.note("all known answers are right")
     elif known is not None:

@@ -186,7 +186,7 @@ def contributor(
     check_extra()
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.service.channel import Channel
-    from secure_fl.service.contributor import Terms
+    from secure_fl.service.contributor import ContributorPolicy
     from secure_fl.service.contributor_app import (
         ContributorService,
         load_contributor,
@@ -195,7 +195,7 @@ def contributor(
     from secure_fl.service.serving import Address, serve
 
     least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
-    terms = Terms(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
+    terms = ContributorPolicy(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
         made = load_contributor(run, client, keys, key, state, terms)

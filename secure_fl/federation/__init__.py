@@ -9,7 +9,7 @@ from secure_fl.errors import (
 )
 from secure_fl.federation.client import Client
 from secure_fl.federation.codes import PackedCodes
-from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, together
+from secure_fl.federation.cohort import Cohort, LowRankRows, SparseRows, Stack, batched_step
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Meter, Traffic
 from secure_fl.federation.participation import (
@@ -60,9 +60,9 @@ __all__ = [
     "StepError",
     "Traffic",
     "Tree",
+    "batched_step",
     "broadcastable",
     "calibrate",
     "client_step",
     "ring_degree",
-    "together",
 ]

@@ -112,24 +112,24 @@ class Stack:
         return list(zip(*columns, strict=True)) if columns else [()] * len(self)
 
 
-Together: TypeAlias = Callable[..., Stack | None]
-_TOGETHER: dict[Callable[..., Any], Together] = {}
+BatchedStep: TypeAlias = Callable[..., Stack | None]
+_TOGETHER: dict[Callable[..., Any], BatchedStep] = {}
 
 
-def together(step: Callable[..., Any]) -> Callable[[Together], Together]:
+def batched_step(step: Callable[..., Any]) -> Callable[[BatchedStep], BatchedStep]:
     """Registers a function of (cohort, chosen, *broadcast) that does a step for many clients.
 
     `chosen` are places in the cohort, int64, ascending. It returns None, before it changed
     anything, where the clients must go one by one; and never for one cohort only.
     """
 
-    def register(function: Together) -> Together:
+    def register(function: BatchedStep) -> BatchedStep:
         _TOGETHER[step] = function
         return function
 
     return register
 
 
-def together_form(step: Callable[..., Any]) -> Together | None:
-    """What `together` registered for a step."""
+def batched_form(step: Callable[..., Any]) -> BatchedStep | None:
+    """What `batched_step` registered for a step."""
     return _TOGETHER.get(step)

@@ -286,7 +286,7 @@ class Engine:
     def _summed_together(self, call: Call, asked: Asked) -> PlainTotal | None:
         """The sum where the step is done for all clients at once; None where it is not."""
         assert isinstance(self._runtime, InProcess)
-        stacks = self._runtime.together(call, asked.names) if asked.names else None
+        stacks = self._runtime.batched(call, asked.names) if asked.names else None
         if not stacks:
             return None
         if not all(stack.is_finite() for stack in stacks):

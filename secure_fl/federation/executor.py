@@ -9,7 +9,7 @@ import numpy as np
 
 from secure_fl.errors import StepError
 from secure_fl.federation.client import Client
-from secure_fl.federation.cohort import Cohort, Stack, Together, together_form
+from secure_fl.federation.cohort import BatchedStep, Cohort, Stack, batched_form
 from secure_fl.federation.trees import Array, Tree
 
 
@@ -105,13 +105,13 @@ class InProcess:
             for name in names:
                 yield name, run_step(call, self._clients[name])
 
-    def together(self, call: Call, names: Sequence[str]) -> list[Stack] | None:
+    def batched(self, call: Call, names: Sequence[str]) -> list[Stack] | None:
         """What the clients return, as stacks in the order of the names; None to run them singly.
 
         Raises:
             StepError: the step failed.
         """
-        form = together_form(call.step)
+        form = batched_form(call.step)
         if form is None:
             return None
         parts = []
@@ -136,7 +136,7 @@ class InProcess:
         return stacks if len(stacks) == len(parts) else None
 
     def _all(
-        self, call: Call, form: Together, parts: Sequence[tuple[Cohort, Array]]
+        self, call: Call, form: BatchedStep, parts: Sequence[tuple[Cohort, Array]]
     ) -> list[Stack | None]:
         return [form(cohort, chosen, *call.broadcast) for cohort, chosen in parts]
 
@@ -186,7 +186,7 @@ class Threads(InProcess):
                 wait(running)
 
     def _all(
-        self, call: Call, form: Together, parts: Sequence[tuple[Cohort, Array]]
+        self, call: Call, form: BatchedStep, parts: Sequence[tuple[Cohort, Array]]
     ) -> list[Stack | None]:
         running = [self._pool.submit(form, *part, *call.broadcast) for part in parts]
         return [future.result() for future in running]

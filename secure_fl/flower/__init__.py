@@ -2,7 +2,7 @@
 
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.node import Node
-from secure_fl.flower.policy import Terms
-from secure_fl.flower.transport import Exchange
+from secure_fl.flower.policy import NodePolicy
+from secure_fl.flower.transport import Transport
 
-__all__ = ["Exchange", "NetworkFederation", "Node", "Terms"]
+__all__ = ["NetworkFederation", "Node", "NodePolicy", "Transport"]

@@ -32,8 +32,8 @@ _QUESTIONS = 3
 """Times that a node is asked for its name; one that is no client's must not hold up every sum."""
 
 
-class GridExchange:
-    """Carries messages over Flower's grid; see `secure_fl.flower.transport.Exchange`.
+class GridTransport:
+    """Carries messages over Flower's grid; see `secure_fl.flower.transport.Transport`.
 
     Nodes join when they come: whoever is new is asked for its name before the next messages go
     out. A node that comes back under its name takes its old place.
@@ -183,7 +183,7 @@ def make_server_app(
     """The app that the SuperLink runs: trains by the run's configuration and writes the model.
 
     Args:
-        train: does something else with the grid (see `GridExchange`) and the configuration.
+        train: does something else with the grid (see `GridTransport`) and the configuration.
     """
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
@@ -203,7 +203,7 @@ def _train_by_plan(grid: "Grid", config: Mapping[str, Any]) -> None:
     from secure_fl.flower.plan import read_plan
 
     plan = read_plan(config)
-    exchange = GridExchange(grid, plan.clients, plan.wait)
+    exchange = GridTransport(grid, plan.clients, plan.wait)
     training.train(exchange, plan, lambda line: print(line, flush=True))
 
 

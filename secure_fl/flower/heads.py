@@ -26,7 +26,7 @@ from secure_fl.federation import Client, wire
 from secure_fl.federation.checkpoint import records_digest
 from secure_fl.files import make_folder, new_folder, reserve
 from secure_fl.flower.descriptions import as_array
-from secure_fl.flower.transport import Line
+from secure_fl.flower.transport import Requester
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
@@ -262,7 +262,7 @@ def _origin(run: Path) -> str:
 
 
 def train_remote_heads(
-    line: Line,
+    line: Requester,
     clients: Sequence[str],
     recipe: HeadRecipe,
     *,
@@ -290,7 +290,7 @@ def train_remote_heads(
         FederationError: they differ in their features.
     """
     question = {"do": "facts"}
-    facts = line.ask(dict.fromkeys(clients, question))
+    facts = line.request(dict.fromkeys(clients, question))
     left = _enough(tuple(facts), clients, threshold)
     n_features, names = _common(facts)
     fingerprint = encoder_fingerprint(recipe.encoder)
@@ -304,7 +304,7 @@ def train_remote_heads(
             encoder_fingerprint=fingerprint,
         )
         request = {"do": "head", "federation": attrs.asdict(manifest)}
-        answers = line.ask(dict.fromkeys(left, request))
+        answers = line.request(dict.fromkeys(left, request))
         kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)
         progress(f"heads: {len(kept)} of {len(left)} clients, federation {manifest.fingerprint}")
         if _enough(kept, clients, threshold) == left:
@@ -315,7 +315,7 @@ def train_remote_heads(
 
 
 def _confirmed(
-    line: Line, manifest: Manifest, answers: Mapping[str, Mapping[str, Any]]
+    line: Requester, manifest: Manifest, answers: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, ...]:
     """Passes the signatures on; the clients whose heads count now."""
     signatures = {name: each["signature"] for name, each in answers.items() if "signature" in each}
@@ -326,7 +326,7 @@ def _confirmed(
         "federation": manifest.fingerprint,
         "signatures": signatures,
     }
-    found = line.ask(dict.fromkeys(manifest.clients, request))
+    found = line.request(dict.fromkeys(manifest.clients, request))
     return tuple(n for n, a in found.items() if a.get("confirmed") == manifest.fingerprint)
 
 

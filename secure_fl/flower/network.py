@@ -32,7 +32,7 @@ from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
 from secure_fl.flower.descriptions import as_array, describe_parameters, structure_of
-from secure_fl.flower.transport import Exchange, Line
+from secure_fl.flower.transport import Requester, Transport
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class NetworkFederation(Federation):
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Transport,
         names: Sequence[str],
         *,
         seed: int = 0,
@@ -87,7 +87,7 @@ class NetworkFederation(Federation):
             privacy=privacy,
             description=description,
         )
-        self._start(options, NetworkEngine(clients, options, Line(exchange, time_out)))
+        self._start(options, NetworkEngine(clients, options, Requester(exchange, time_out)))
 
     def features(self) -> int:
         """Columns of the clients' features, as every node that is there says.
@@ -103,15 +103,15 @@ class NetworkFederation(Federation):
 class _Remote:
     """Steps on the nodes, for sums without masks; see `secure_fl.federation.executor.Runtime`."""
 
-    def __init__(self, line: Line, epoch: str, weights: dict[str, float]) -> None:
-        self._line = line
+    def __init__(self, line: Requester, epoch: str, weights: dict[str, float]) -> None:
+        self._requester = line
         self._epoch = epoch
         self._weights = weights
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """What each client returns that answers in time, in the order of the names."""
         request = {"do": "run", **describe_call(call, self._epoch)}
-        answers = self._line.ask(dict.fromkeys(names, request))
+        answers = self._requester.request(dict.fromkeys(names, request))
         for name, answer in answers.items():
             raise_failure(name, call, answer)
             self._weights[name] = _weight(name, answer)
@@ -155,9 +155,9 @@ class NetworkEngine(Engine):
 
     _repeats = False
 
-    def __init__(self, clients: tuple[Client, ...], options: Options, line: Line) -> None:
+    def __init__(self, clients: tuple[Client, ...], options: Options, line: Requester) -> None:
         super().__init__(clients, options, 1)
-        self._line = line
+        self._requester = line
         # Tells nodes a server that repeats a round from one that goes on.
         self._epoch = secrets.token_hex(8)
         self._runtime = _Remote(line, self._epoch, self._weights)
@@ -168,7 +168,7 @@ class NetworkEngine(Engine):
     def features(self) -> int:
         """See `NetworkFederation.features`."""
         hello = {"do": "hello"}
-        answers = self._line.ask(dict.fromkeys(self.names, hello))
+        answers = self._requester.request(dict.fromkeys(self.names, hello))
         if not answers:
             raise QuorumError(f"none of the {len(self.names)} clients answers; start their nodes")
         widths = {name: answer.get("features") for name, answer in answers.items()}
@@ -229,7 +229,7 @@ class NetworkEngine(Engine):
         }
         adverts: dict[str, bytes] = {}
         structures: dict[str, Structure] = {}
-        for name, answer in self._line.ask(dict.fromkeys(asked.names, request)).items():
+        for name, answer in self._requester.request(dict.fromkeys(asked.names, request)).items():
             raise_failure(name, call, answer)
             if "refused" in answer:
                 self.refuse(name, call)
@@ -266,7 +266,7 @@ class NetworkEngine(Engine):
             }
             for name, message in replies.items():
                 down[name] += len(message)
-            for name, answer in self._line.ask(requests).items():
+            for name, answer in self._requester.request(requests).items():
                 message = _message(answer)
                 up[name] += len(message)
                 server.receive(name, message)

@@ -1,8 +1,8 @@
 """A client on its own machine: one request in, one answer out, everything kept on its disk.
 
 The server is not trusted with more than it is asked to be: what the owner of the data insists on
-(`Terms`) is checked here, errors leave the machine without their text, and a protocol message is
-answered once even if two processes are asked at the same time (a lock on the node's folder).
+(`NodePolicy`) is checked here, errors leave the machine without their text, and a protocol message
+is answered once even if two processes are asked at the same time (a lock on the node's folder).
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from secure_fl.files import make_folder, prove_writable
 from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
 from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.kept_client import KeptClient
-from secure_fl.flower.policy import Terms
+from secure_fl.flower.policy import NodePolicy
 from secure_fl.flower.transport import ANSWER, REQUEST
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Node:
         *,
         identity: Identity | None = None,
         directory: Directory | None = None,
-        terms: Terms | None = None,
+        terms: NodePolicy | None = None,
         heads: HeadKeeper | None = None,
         description: Any = None,
     ) -> None:
@@ -86,7 +86,7 @@ class Node:
         self._folder = folder
         self._identity = identity
         self._directory = directory
-        self._terms = terms or Terms()
+        self._terms = terms or NodePolicy()
         self._heads = heads
         self._description = description
 

@@ -19,7 +19,7 @@ FEWEST = 3
 
 
 @frozen
-class Terms:
+class NodePolicy:
     """The owner's terms.
 
     What concerns masked sums is checked of all of them; nodes that do not mask everything have

@@ -11,7 +11,7 @@ from secure_fl.federation import Client
 from secure_fl.flower.heads import HeadKeeper, HeadRecipe
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
-from secure_fl.flower.policy import Terms
+from secure_fl.flower.policy import NodePolicy
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
     *("secure", "noise", "clip", "sums", "colluding"),
@@ -28,8 +28,8 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     Args:
         own: its `--node-config`: data (a client file), state (a folder), name (default: the
             file's), label-column; identity and directory for masked sums; heads (a folder) for
-            the method kahm; its `Terms`, of which ledger is a file, made where it is absent with
-            the budget of epsilon and delta per norm (a record) or distance (an element).
+            the method kahm; its `NodePolicy`, of which ledger is a file, made where it is absent
+            with the budget of epsilon and delta per norm (a record) or distance (an element).
         run: the run's configuration.
 
     Raises:
@@ -52,7 +52,7 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     from secure_fl.crypto.identities import read_directory, read_identity
 
     identity, directory = own.get("identity"), own.get("directory")
-    terms = Terms(
+    terms = NodePolicy(
         secure=bool(own.get("secure", False)),
         noise=float(own.get("noise", 0.0)),
         clip=float(own.get("clip", "inf")),

@@ -8,11 +8,11 @@ from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
 from secure_fl.flower.heads import HeadRecipe, encoder_fingerprint, train_remote_heads
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.plan import Plan
-from secure_fl.flower.transport import Exchange, Line
+from secure_fl.flower.transport import Requester, Transport
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 
 
-def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> None:
+def train(exchange: Transport, plan: Plan, progress: Callable[[str], None]) -> None:
     """Runs the plan and writes its run folder, as `securefl train` does in one process.
 
     Args:
@@ -36,13 +36,13 @@ def train(exchange: Exchange, plan: Plan, progress: Callable[[str], None]) -> No
 
 
 def _train_heads(
-    exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
+    exchange: Transport, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
 ) -> None:
     from secure_fl.files import new_folder
     from secure_fl.heads.manifest import save_manifest
 
     manifest = train_remote_heads(
-        Line(exchange, plan.time_out),
+        Requester(exchange, plan.time_out),
         plan.clients,
         recipe,
         classes=plan.classes,
@@ -56,7 +56,7 @@ def _train_heads(
 
 
 def _release_heads(
-    exchange: Exchange, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
+    exchange: Transport, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
 ) -> None:
     from secure_fl.files import new_folder, reserve
     from secure_fl.heads.record_private import RELEASED, release_heads
@@ -96,7 +96,7 @@ def _release_heads(
 
 
 def _train_model(
-    exchange: Exchange, plan: Plan, recipe: LinearSettings, progress: Callable[[str], None]
+    exchange: Transport, plan: Plan, recipe: LinearSettings, progress: Callable[[str], None]
 ) -> None:
     import shutil
 

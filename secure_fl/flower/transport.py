@@ -12,21 +12,21 @@ log = logging.getLogger(__name__)
 REQUEST, ANSWER = "federation request", "federation answer"
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """Carries messages to clients by name."""
 
     def __call__(self, requests: Mapping[str, bytes], seconds: float) -> Mapping[str, bytes]:
         """The answers that came within so many seconds; the others' are dropped."""
 
 
-class Line:
+class Requester:
     """Requests and answers in the wire encoding."""
 
-    def __init__(self, exchange: Exchange, seconds: float) -> None:
+    def __init__(self, exchange: Transport, seconds: float) -> None:
         self._exchange = exchange
         self._seconds = seconds
 
-    def ask(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    def request(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Answers by client, in the order of the requests; without those that are lost."""
         # Most requests of a call are one and the same object.
         encoded: dict[int, bytes] = {}

@@ -1,7 +1,7 @@
 """The contributor: fetches queries that are sealed to it, and answers with encrypted codes.
 
 It calls the evaluator and opens no port to anybody. What its owner insists on, whatever a querier
-asks, is its `Terms`.
+asks, is its `ContributorPolicy`.
 """
 
 import json
@@ -38,7 +38,7 @@ _FINAL = (404, 409, 410, 413, 422)
 
 
 @frozen(kw_only=True)
-class Terms:
+class ContributorPolicy:
     """What a contributor's owner insists on.
 
     Attributes:
@@ -80,7 +80,7 @@ class Contributor:
     manifest: Manifest
     head: Head
     public: fhe.PublicKey
-    terms: Terms
+    terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
 

@@ -15,7 +15,7 @@ from secure_fl.files import make_folder
 from secure_fl.heads.head import load_head
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.service.channel import Channel
-from secure_fl.service.contributor import Contributor, Terms, answer_listed
+from secure_fl.service.contributor import Contributor, ContributorPolicy, answer_listed
 from secure_fl.service.holding import Held
 from secure_fl.service.members import read_member
 from secure_fl.service.metrics import CONTENT_TYPE, Metrics
@@ -25,7 +25,7 @@ from secure_fl.service.supervision import PATIENCE, Ending, Watch, start_turning
 
 
 def load_contributor(
-    run: Path, client: str, keys: Path, identity: Path, state: Path, terms: Terms
+    run: Path, client: str, keys: Path, identity: Path, state: Path, terms: ContributorPolicy
 ) -> Contributor:
     """A contributor from its files.
 

@@ -23,13 +23,13 @@ from secure_fl.service.sealed_query import BATCH, Facts, seal_query
 WAIT = 20.0
 """Seconds that one call waits for news."""
 
-Told = Callable[[Mapping[str, Any]], None]
+OnStatus = Callable[[Mapping[str, Any]], None]
 Spend = Callable[[bytes], Audit]
 log = logging.getLogger("securefl.service")
 
 
 @frozen(kw_only=True)
-class Terms:
+class BatchTerms:
     """How a batch is to be answered.
 
     Attributes:
@@ -89,7 +89,7 @@ class Querier:
     channel: Channel
 
     def open(
-        self, batch: str, features: NDArray[np.float32], audit: Audit | None, terms: Terms
+        self, batch: str, features: NDArray[np.float32], audit: Audit | None, terms: BatchTerms
     ) -> None:
         """Opens a batch at the evaluator, with a sealed query for every client.
 
@@ -140,7 +140,7 @@ class Querier:
         secret: fhe.SecretKeys,
         audit: Audit | Spend | None,
         *,
-        told: Told,
+        on_status: OnStatus,
         queries: int | None = None,
     ) -> Answered:
         """Waits for a batch that was opened, closes it, and only then reads its answers.
@@ -150,7 +150,7 @@ class Querier:
             secret: keys that read.
             audit: known answers that were mixed in, or what gives them for the bytes of an answer
                 (`fhe.audit.spend_audit`, say), before anything is read of it; None without.
-            told: hears the batch's status whenever it changes.
+            on_status: hears the batch's status whenever it changes.
             queries: how many were asked, without the known answers; None takes the answer's word.
 
         Raises:
@@ -158,9 +158,9 @@ class Querier:
             FormatError: the answer is to more or fewer queries.
             AnswerError: a known answer is wrong.
         """
-        return self.read(batch, self.wait(batch, told), secret, audit, queries=queries)
+        return self.read(batch, self.wait(batch, on_status), secret, audit, queries=queries)
 
-    def wait(self, batch: str, told: Told, keep: Keep = lambda received: None) -> Received:
+    def wait(self, batch: str, on_status: OnStatus, keep: Keep = lambda received: None) -> Received:
         """Waits for a batch that was opened, fetches its answer and closes it.
 
         The evaluator hears nothing after this, and up to here nothing that depends on the secret
@@ -168,7 +168,7 @@ class Querier:
 
         Args:
             batch: its name.
-            told: as `fetch`.
+            on_status: as `fetch`.
             keep: keeps the answer, before it is closed at the evaluator.
 
         Raises:
@@ -176,11 +176,11 @@ class Querier:
         """
         path, what = f"/batches/{batch}", f"batch {batch}"
         status = _status(self.channel.expect("GET", path, what=what))
-        told(status)
+        on_status(status)
         while status["state"] in ("collecting", "queued", "evaluating"):
             found = _status(self.channel.expect("GET", f"{path}?wait={WAIT:.0f}", what=what))
             if found != status:
-                told(found)
+                on_status(found)
             status = found
         if status["state"] != "answered":
             reasons = [f"{name}: {why}" for name, why in self.refusals(status, batch).items()]

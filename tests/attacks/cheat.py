@@ -18,7 +18,7 @@ from secure_fl.federation import ProtocolError, QuorumError, wire
 from secure_fl.federation.secagg import Parameters, ProtocolServer
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.steps import step_name
-from secure_fl.flower import Node, Terms
+from secure_fl.flower import Node, NodePolicy
 from secure_fl.flower.transport import ANSWER, REQUEST
 
 STEPS = ("share", "mask", "confirm", "unmask")
@@ -40,9 +40,9 @@ def known(cls: type, **options: Any) -> Any:
     return cls(**{name: each for name, each in options.items() if name in attrs.fields_dict(cls)})
 
 
-def terms(**options: Any) -> Terms:
+def terms(**options: Any) -> NodePolicy:
     """An owner's terms."""
-    return known(Terms, **options)
+    return known(NodePolicy, **options)
 
 
 def parameters(session: bytes, names: Sequence[str], threshold: int, **others: Any) -> Parameters:

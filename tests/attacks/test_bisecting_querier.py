@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
 from secure_fl.demo.service_parties import IDENTITY
-from secure_fl.service.contributor import Declined, Terms
+from secure_fl.service.contributor import ContributorPolicy, Declined
 from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.likeness import count_before, first_pair, nearly_equal
 from secure_fl.service.members import read_member
@@ -39,7 +39,7 @@ class Cheat:
     """
 
     def __init__(self, made, state, **terms):
-        self.made, self.state, self.terms = made, state, Terms(**terms)
+        self.made, self.state, self.terms = made, state, ContributorPolicy(**terms)
         self.victim = int(made.parameters.packing.pack(made.codes[:1, 0])[0])
         # What the answers leave possible of the victim's smallest code.
         self.low, self.high = 0, 2**made.parameters.bits - 1

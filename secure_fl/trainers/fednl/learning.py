@@ -20,9 +20,9 @@ from secure_fl.federation import (
     SparseArray,
     Stack,
     Tree,
+    batched_step,
     broadcastable,
     client_step,
-    together,
 )
 from secure_fl.trainers.fednl.cohort import learn_together
 from secure_fl.trainers.fednl.compressors import Compressor, learning_rate
@@ -135,7 +135,7 @@ def learn(
     return {"slope": slope, "difference": message}
 
 
-@together(learn)
+@batched_step(learn)
 def learn_all(
     cohort: Cohort,
     chosen: NDArray[np.int64],

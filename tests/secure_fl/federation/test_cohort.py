@@ -19,8 +19,8 @@ from secure_fl.federation import (
     Stack,
     StepError,
     Tree,
+    batched_step,
     client_step,
-    together,
     wire,
 )
 from secure_fl.federation.plain import PlainSum
@@ -55,7 +55,7 @@ def jointly(client: Client, scale: float) -> Tree:
     return everything(client, scale)
 
 
-@together(jointly)
+@batched_step(jointly)
 def _jointly(cohort: Cohort, chosen: Any, scale: float) -> Stack | None:
     if scale == 0.0:
         return None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from secure_fl.crypto.keys import Identity
 from secure_fl.federation import Client, wire
-from secure_fl.flower import Node, Terms
+from secure_fl.flower import Node, NodePolicy
 from secure_fl.flower.transport import REQUEST
 
 
@@ -13,7 +13,7 @@ class Post:
     """Hands messages to nodes of this process; forgets everything of a node but its folder."""
 
     def __init__(
-        self, clients: list[Client], folder: Path, terms: Mapping[str, Terms] | None = None
+        self, clients: list[Client], folder: Path, terms: Mapping[str, NodePolicy] | None = None
     ) -> None:
         self._identities = {client.name: Identity() for client in clients}
         self._directory = {name: each.public for name, each in self._identities.items()}

@@ -13,7 +13,7 @@ import pytest
 from secure_fl.crypto.identities import read_directory, read_identity, write_identity
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
-from secure_fl.flower.app import GridExchange, answer_of, write_app
+from secure_fl.flower.app import GridTransport, answer_of, write_app
 from secure_fl.flower.plan import read_plan
 from secure_fl.flower.settings import make_node
 from secure_fl.flower.transport import ANSWER, REQUEST
@@ -132,7 +132,7 @@ def test_a_directory_of_anything_else_is_refused(tmp_path: Path, text: str) -> N
         read_directory(path)
 
 
-class Slow(GridExchange):
+class Slow(GridTransport):
     """Two nodes in place of the network; the second one misses the first questions."""
 
     def __init__(self, missed: int) -> None:

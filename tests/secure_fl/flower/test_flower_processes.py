@@ -183,13 +183,13 @@ import numpy as np
 from secure_fl.federation import SecureAggregation
 from secure_fl.trainers.fednl import LogisticRidge, fednl
 from secure_fl.flower import NetworkFederation
-from secure_fl.flower.app import GridExchange, make_server_app
+from secure_fl.flower.app import GridTransport, make_server_app
 
 
 def train(grid, config):
     names = config["clients"].split(",")
     fed = NetworkFederation(
-        GridExchange(grid, names), names, aggregation=SecureAggregation(max_weight=1.0)
+        GridTransport(grid, names), names, aggregation=SecureAggregation(max_weight=1.0)
     )
     states = fednl(fed, LogisticRidge(0.1), d=6, rounds=1, option=2)
     (*_, state) = fed.rounds(states, progress=lambda line: print(line, flush=True))
@@ -206,7 +206,7 @@ import numpy as np
 import secure_fl.trainers.fednl  # registers the steps that a server may ask for
 from secure_fl.data import read_client
 from secure_fl.federation import Client
-from secure_fl.flower import Node, Terms
+from secure_fl.flower import Node, NodePolicy
 from secure_fl.flower.app import make_client_app
 from secure_fl.crypto.identities import read_directory, read_identity
 
@@ -220,7 +220,7 @@ def node(own, run):
         Path(own["state"]),
         identity=read_identity(Path(own["identity"])),
         directory=read_directory(Path(own["directory"])),
-        terms=Terms(secure=True),
+        terms=NodePolicy(secure=True),
     )
 
 

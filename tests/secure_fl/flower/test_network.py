@@ -22,7 +22,7 @@ from secure_fl.federation import (
     wire,
 )
 from secure_fl.federation.privacy import UNIT
-from secure_fl.flower import NetworkFederation, Terms
+from secure_fl.flower import NetworkFederation, NodePolicy
 from secure_fl.flower.transport import ANSWER
 from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import fednewton
@@ -175,13 +175,13 @@ def test_noise_that_nodes_cannot_check_is_refused(post: Post, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("terms", "options"),
     [
-        (Terms(secure=True), {}),
-        (Terms(noise=1.0), {"aggregation": SECURE}),
-        (Terms(noise=1.0), {}),
+        (NodePolicy(secure=True), {}),
+        (NodePolicy(noise=1.0), {"aggregation": SECURE}),
+        (NodePolicy(noise=1.0), {}),
     ],
 )
 def test_a_node_refuses_what_its_owner_does_not_allow(
-    tmp_path: Path, terms: Terms, options: Any
+    tmp_path: Path, terms: NodePolicy, options: Any
 ) -> None:
     clients = make_clients(4)
     post = Post(clients, tmp_path, {client.name: terms for client in clients})

@@ -17,7 +17,7 @@ from secure_fl.federation import (
     SecureAggregation,
 )
 from secure_fl.federation.privacy import UNIT
-from secure_fl.flower import NetworkFederation, Terms
+from secure_fl.flower import NetworkFederation, NodePolicy
 from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import fednewton, private_ridge
 from secure_fl.trainers.linear._noisy_moments import MomentNoise, local_noisy_moments
@@ -34,7 +34,7 @@ SIGMA = 6e6
 def post(tmp_path: Path) -> Post:
     data = pool()
     clients = [Client(n, data.X[p], data.y[p]) for n, p in zip(NAMES, data.parts, strict=True)]
-    terms = {name: Terms(ledger=_books(tmp_path, name), threshold=2) for name in NAMES}
+    terms = {name: NodePolicy(ledger=_books(tmp_path, name), threshold=2) for name in NAMES}
     return Post(clients, tmp_path, terms)
 
 

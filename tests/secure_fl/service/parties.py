@@ -12,11 +12,10 @@ import fhe
 from fhe.audit import Audit
 from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment
 from secure_fl.service.channel import RECIPIENT, Channel
-from secure_fl.service.contributor import Terms
+from secure_fl.service.contributor import ContributorPolicy
 from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.members import Member, read_member
-from secure_fl.service.querier import Querier
-from secure_fl.service.querier import Terms as Asking
+from secure_fl.service.querier import BatchTerms, Querier
 from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.signing import SCHEME, new_request, signed
 
@@ -56,7 +55,7 @@ class Players:
             folder,
             folder / IDENTITY,
             folder / "state",
-            Terms(**{"repeats": 1000, **terms}),
+            ContributorPolicy(**{"repeats": 1000, **terms}),
         )
 
     def querier(self) -> Querier:
@@ -66,7 +65,7 @@ class Players:
     def open(self, queries, audit: Audit | None = None, **asking) -> str:
         """Opens a batch of the federation's queries; returns its name."""
         batch = secrets.token_hex(8)
-        self.querier().open(batch, self.made.queries[queries], audit, Asking(**asking))
+        self.querier().open(batch, self.made.queries[queries], audit, BatchTerms(**asking))
         return batch
 
     def contribute(self, name: str, batch: str, **terms) -> bytes:

@@ -18,7 +18,7 @@ from fhe.audit import new_audit
 from fhe.errors import InputError as FileError
 from secure_fl.demo.service_parties import IDENTITY
 from secure_fl.errors import InputError, ServiceError
-from secure_fl.service.contributor import Declined, Terms
+from secure_fl.service.contributor import ContributorPolicy, Declined
 from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.limits import Buckets, Nonces
 from secure_fl.service.members import enrol, make_member_keys, read_member, signature_keys
@@ -100,7 +100,9 @@ def facts(made, **changes):
 def load(made, name="north", state=None, **terms):
     folder = made.folder / name
     place = state or folder / "state"
-    return load_contributor(folder, name, folder, folder / IDENTITY, place, Terms(**terms))
+    return load_contributor(
+        folder, name, folder, folder / IDENTITY, place, ContributorPolicy(**terms)
+    )
 
 
 def sealed(made, rows=slice(0, 3), audit=None, signer="querier", **changes):
