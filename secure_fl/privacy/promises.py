@@ -1,5 +1,6 @@
 """Noise and books of an iterative training run, from the numbers that its parties agree on."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -83,6 +84,12 @@ class ClientPromise:
     delta: float = 1e-5
     noise: NoiseName = "gaussian"
 
+    def __attrs_post_init__(self) -> None:
+        _check("client-epsilon", self.epsilon)
+        _check("client-delta", self.delta, below=1.0)
+        if self.clip is not None:
+            _check("clip", self.clip)
+
 
 @attrs.frozen(kw_only=True)
 class RecordPromise:
@@ -101,6 +108,20 @@ class RecordPromise:
     norm: float | None = None
     clip: float = 1.0
     budget: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        _check("epsilon", self.epsilon)
+        _check("delta", self.delta, below=1.0)
+        for name in ("norm", "clip", "budget"):
+            value = getattr(self, name)
+            if value is not None:
+                _check(name, value)
+
+
+def _check(name: str, value: float, below: float = math.inf) -> None:
+    if not (math.isfinite(value) and 0 < value < below):
+        wanted = "a finite number above 0" if math.isinf(below) else "a number in (0, 1)"
+        raise InputError(f"{name}: found {value}, expected {wanted}")
 
 
 Promise: TypeAlias = ReleasePromise | ClientPromise | RecordPromise

@@ -153,9 +153,20 @@ def table(families: Iterable[Family] = ("heads", "linear", "network")) -> str:
     for each in methods(*families):
         settings = ", ".join(f"`{one.option}` ({text_of(one.default)})" for one in each.declared())
         rows.append(
-            f"| `{each.method}` | {each.family} | {each.summary} | {each.source} | {settings} |"
+            f"| `{each.method}` | {each.family} | {each.summary} | {each.source} | {settings}"
+            f" | `{each.__name__}` |"
         )
     return "\n".join(rows) + "\n"
+
+
+def page() -> str:
+    """The page of the documentation that lists all methods."""
+    return (
+        "# Methods\n\nEvery method of `securefl train --method`, and of"
+        " `secure_fl.train(clients, method)` as the class that is named last. A setting of another"
+        " method is refused. This page is written by `python -m secure_fl.trainers.registry`.\n\n"
+        + table()
+    )
 
 
 def text_of(value: Any) -> str:
@@ -167,3 +178,12 @@ def text_of(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(text_of, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    import sys
+
+    # Imported by its name: run as a script, this module is another one than methods register with.
+    from secure_fl.trainers import registry
+
+    sys.stdout.write(registry.page())

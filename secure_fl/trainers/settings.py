@@ -164,9 +164,9 @@ def _convert(facts: Facts) -> Callable[[Any, "attrs.Attribute[Any]"], Any]:
     def convert(value: Any, attribute: "attrs.Attribute[Any]") -> Any:
         try:
             return facts.converted(value)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise InputError(
-                f"{_option_name(attribute)}: found {value}, expected {facts.expected}"
+                f"{_option_name(attribute)}: found {value!s:.40}, expected {facts.expected}"
             ) from None
 
     return convert

@@ -11,7 +11,7 @@ from secure_fl.federation import ProtocolError, QuorumError, StepError
 
 
 def commands():
-    for name, place in COMMANDS.items():
+    for name, (place, _) in COMMANDS.items():
         module, _, attribute = place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         if isinstance(command, click.Group):
@@ -20,7 +20,7 @@ def commands():
             yield (name,)
 
 
-@pytest.mark.parametrize("command", commands(), ids=" ".join)
+@pytest.mark.parametrize("command", list(commands()), ids=" ".join)
 def test_every_command_says_a_usage_error_as_one_object(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*command, "--json", "--no-such-option"])
