@@ -23,7 +23,7 @@ demo-network: $(STAMP)
 	$(BIN)/securefl demo --network
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -m 'slow or not slow'
