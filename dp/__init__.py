@@ -14,6 +14,7 @@ from dp.mechanisms import (
     StaircaseNoise,
 )
 from dp.release import BatchRelease, Release, release, release_batches
+from dp.release_ledger import ReleaseLedger, open_ledger
 from dp.smoothing import smooth
 from dp.statement import Statement
 
@@ -38,11 +39,13 @@ __all__ = [
     "Promise",
     "Record",
     "Release",
+    "ReleaseLedger",
     "StaircaseNoise",
     "Statement",
     "audit",
     "compose",
     "noise_multiplier",
+    "open_ledger",
     "release",
     "release_batches",
     "smooth",
