@@ -25,7 +25,7 @@ def unknown_names(source):
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda each: f"line {each.line}")
 def test_a_script_has_at_most_eight_lines_runs_and_leans_on_no_other(script):
-    lines = script.text.splitlines()
+    lines = list(filter(str.strip, script.text.splitlines()))
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= WIDEST
     assert runnable(script)

@@ -1,4 +1,4 @@
-"""Client files, class lists, partitions and fixed scaling."""
+"""Client files, class lists and partitions."""
 
 from secure_fl.data.dataset import Dataset, Records, assemble
 from secure_fl.data.labels import ClassList
@@ -16,14 +16,12 @@ from secure_fl.data.partition import (
     within,
 )
 from secure_fl.data.readers import ReadOptions, client_files, read_client, read_clients
-from secure_fl.data.scaling import FixedScaling
 from secure_fl.data.table import Columns, read_csv
 
 __all__ = [
     "ClassList",
     "Columns",
     "Dataset",
-    "FixedScaling",
     "ReadOptions",
     "Records",
     "assemble",

@@ -1,5 +1,6 @@
 """Known answers: an evaluator that lies is found out as often as predicted, an honest one never."""
 
+import math
 import stat
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 import fhe
-from fhe.audit import Audit, escape_probability, load_audit, new_audit, save_audit
+from fhe.audit import Audit, load_audit, new_audit, save_audit
 
 PARAMETERS = fhe.RuleParameters(contributors=3, classes=5, bits=6, block=4, failure_exponent=40)
 
@@ -44,7 +45,7 @@ def test_a_lying_evaluator_is_found_as_often_as_predicted(real, share):
             audit.check(answers, PARAMETERS)
         except fhe.AnswerError:
             found += 1
-    predicted = 1 - escape_probability(100, 10, wrong)
+    predicted = 1 - math.comb(90, wrong) / math.comb(100, wrong)
     low, high = binom.interval(0.9999, trials, predicted)
     assert low <= found <= high
 
