@@ -13,8 +13,8 @@ import numpy as np
 
 import fhe
 from benchmarks._harness import Run, benchmark, peak_memory
+from benchmarks._primitives import PrimitiveParameters, compile_primitive
 from fhe.compiled import compiled_rule
-from fhe.primitives import PrimitiveParameters, compile_primitive
 from kahm import classify
 
 FIGURE = Path(__file__).resolve().parent.parent / "docs" / "fhe_decisions.svg"

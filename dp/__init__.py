@@ -14,6 +14,7 @@ from dp.mechanisms import (
     StaircaseNoise,
 )
 from dp.release import BatchRelease, Prepared, Release, prepare_batches, release, release_batches
+from dp.release_ledger import ReleaseLedger, open_ledger
 from dp.smoothing import smooth
 from dp.statement import Statement
 
@@ -40,6 +41,7 @@ __all__ = [
     "Promise",
     "Record",
     "Release",
+    "ReleaseLedger",
     "StaircaseNoise",
     "Statement",
     "StorageError",
@@ -49,6 +51,7 @@ __all__ = [
     "check_budget",
     "compose",
     "noise_multiplier",
+    "open_ledger",
     "prepare_batches",
     "release",
     "release_batches",

@@ -51,7 +51,7 @@ class Grid:
             InputError: bounds missing, derived from data, reversed or not finite; a step that is
                 not above 0, is larger than the range, or so small that integers overflow.
         """
-        low, high = _bounds(bounds)
+        low, high = check_bounds(bounds)
         if not _is_number(step) or not step > 0:  # type: ignore[operator]  # a number by then
             raise InputError(f"grid: found {step!r}, expected a finite step above 0")
         grid = cls(low, high, float(step))  # type: ignore[arg-type]  # a number by then
@@ -150,7 +150,12 @@ def matrix(X: object, name: str) -> Array:
     return values
 
 
-def _bounds(bounds: object) -> tuple[float, float]:
+def check_bounds(bounds: object) -> tuple[float, float]:
+    """Public clamping bounds (low, high).
+
+    Raises:
+        InputError: missing, derived from data, reversed or not finite.
+    """
     if bounds is None:
         raise InputError(
             "bounds: missing; give (low, high) from public knowledge, e.g. what the encoder can"

@@ -1,7 +1,8 @@
 """Encrypted minimum, equality and the global rule on integer codes, in three roles.
 
 Easy layer: `generate_keys`, `make_public_key`, `contribute`, `evaluate`, `read_answer`;
-`simulate` and `plain` give the same answers without encryption.
+`simulate` and `plain` give the same answers without encryption. In one process, for trying out:
+`EncryptedRule`, `EncryptedMinimum` and `encrypted_minimum`.
 """
 
 from .code import CodeRange, Packing, encode_measures, range_from_public_measures
@@ -21,6 +22,7 @@ from .messages import Answer, Contribution
 from .parameters import RuleParameters
 from .public_key import PublicKey, load_public_key, make_public_key, save_public_key
 from .querier import read_answer
+from .session import EncryptedMinimum, EncryptedRule, encrypted_minimum
 from .simulation import plain, simulate
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "CodeRange",
     "Contribution",
     "ContributionError",
+    "EncryptedMinimum",
+    "EncryptedRule",
     "EvaluationKeys",
     "FormatError",
     "InputError",
@@ -39,6 +43,7 @@ __all__ = [
     "SecretKeys",
     "contribute",
     "encode_measures",
+    "encrypted_minimum",
     "evaluate",
     "generate_keys",
     "load_evaluation_keys",

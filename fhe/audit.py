@@ -4,7 +4,7 @@ Querier and contributors share a seed that the evaluator does not have. It picks
 the known queries and draws every contributor's codes there, so the querier can compute the right
 answers without seeing a real measure, and nothing on the wire tells a known query from a real one.
 An evaluator that answers m of n queries wrongly escapes k known ones with the probability
-C(n - k, m) / C(n, m), which `escape_probability` gives.
+C(n - k, m) / C(n, m).
 """
 
 import contextlib
@@ -121,17 +121,6 @@ def new_audit(known: int) -> Audit:
         InputError: `known` out of range.
     """
     return Audit(secrets.token_bytes(_SEED_BYTES), known)
-
-
-def escape_probability(queries: int, known: int, wrong: int) -> float:
-    """Chance that an evaluator with `wrong` of `queries` answers wrong is not noticed.
-
-    Args:
-        queries: of the batch in all.
-        known: known ones among them.
-        wrong: wrong answers, at places chosen without knowing the known ones.
-    """
-    return math.comb(queries - known, wrong) / math.comb(queries, wrong)
 
 
 def leaked_bits(answers: int, share: float, classes: int) -> float:

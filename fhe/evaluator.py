@@ -12,7 +12,7 @@ import numpy as np
 from .compiled import compiled_rule
 from .errors import ContributionError, InputError, LibraryError
 from .keys import EvaluationKeys
-from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs
+from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs, smallest
 from .library import signals_kept
 from .lwe_layout import result_of, split, to_value
 from .messages import Answer, Contribution
@@ -75,6 +75,31 @@ def evaluate(
         queries=first.queries,
         content=b"".join(results.last),
     )
+
+
+def evaluate_minimum(
+    columns: Sequence[RingCiphertexts], rows: int, keys: EvaluationKeys, public: PublicKey
+) -> Words:
+    """The smallest integer of each row, still encrypted.
+
+    Args:
+        columns: the integers of every column, in the paper's rule's layout.
+        rows: integers of a column that count; what fills up the layout is left out.
+        keys: for the paper's rule with as many contributors as there are columns.
+        public: that the columns are under.
+
+    Returns:
+        LWE ciphertexts of the digits, shape (rows, digits, k N + 1).
+
+    Raises:
+        InputError, FormatError: columns that are not ciphertexts under the public key.
+    """
+
+    def integers(position: int) -> Words:
+        who = f"column {position}"
+        return to_integers(columns[position], public, who=who)[:rows]
+
+    return smallest(len(columns), integers, rows, _Calls(keys, public, quiet).run)
 
 
 class _Calls:

@@ -96,6 +96,11 @@ def rule_outputs(
     return _knockout(parameters.contributors, integers, queries, 0, LAST, run)
 
 
+def smallest(players: int, integers: Callable[[int], Rows], width: int, run: Run) -> Rows:
+    """The smallest of the players' integers, each of `width` rows, with all its digits."""
+    return _knockout(players, integers, width, 0, MINIMUM, run)
+
+
 def _paper(
     parameters: RuleParameters, integers: Callable[[int], Rows], queries: int, run: Run
 ) -> Rows:

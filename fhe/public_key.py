@@ -299,11 +299,6 @@ def check_security(kind: InputType) -> None:
         )
 
 
-def noise_variance(kind: InputType) -> float:
-    """Of a ciphertext's phase, r and s fair bits; a fraction of the torus squared."""
-    return kind.variance * (kind.dimension + 1)
-
-
 def failure_growth(rule: CompiledRule, kind: InputType) -> float:
     """Bound of ln(failure with the noise of the public key / failure compiled for) of a look-up."""
     steps = min(

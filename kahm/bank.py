@@ -8,7 +8,7 @@ Agrees with `kahm.machine` to 1e-9 when it stores float64.
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 
@@ -162,10 +162,6 @@ class Bank:
             self.records[rows], self.sizes[kept], self.cells[kept], self.n_cells, tuple(stacks)
         )
 
-    def with_cells(self, cells: IntArray, n_cells: int) -> "Bank":
-        """The same machines under other cells, shape (M,)."""
-        return replace(self, cells=cells, n_cells=n_cells)
-
     def batches(self) -> list[Array]:
         """The records of each machine, in the order of `cells`."""
         return np.split(self.records, np.cumsum(self.sizes)[:-1])
@@ -215,10 +211,6 @@ class Bank:
     def n_features(self) -> int:
         """d."""
         return int(self.records.shape[1])
-
-    def machine_measures(self, queries: object, measure: Measure = "folding") -> Array:
-        """Every machine's measure, shape (queries, M), machines in the order of `cells`."""
-        return np.concatenate([chunk.T for chunk in self._chunks(queries, measure)])
 
     def measures(self, queries: object, measure: Measure = "folding") -> Array:
         """The smallest measure of each cell (eqs. 121, 123), shape (queries, n_cells), in [0, 1].

@@ -1,4 +1,4 @@
-"""Client files, class lists, partitions and fixed scaling."""
+"""Client files, class lists and partitions."""
 
 from secure_fl.data.dataset import Dataset, Records, as_float, assemble, class_counts
 from secure_fl.data.labels import ClassList
@@ -24,14 +24,13 @@ from secure_fl.data.readers import (
     read_records,
 )
 from secure_fl.data.remarks import label_remarks
-from secure_fl.data.scaling import FixedScaling, check_scale, scaled_features
+from secure_fl.data.scaling import check_scale, scaled_features
 from secure_fl.data.table import Columns, read_csv
 
 __all__ = [
     "ClassList",
     "Columns",
     "Dataset",
-    "FixedScaling",
     "ReadOptions",
     "Records",
     "as_float",

@@ -1,4 +1,4 @@
-"""Frozen encoders: texts, or numbers, to the features that every client of a federation uses.
+"""Frozen encoders: texts to the features that every client of a federation uses.
 
 All clients must use the same encoder. Its fingerprint, recorded in the federation's manifest,
 tells whether they do.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,12 @@ from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtra
 __all__ = [
     "CacheWarning",
     "Encoded",
-    "Encoder",
-    "IdentityEncoder",
     "LongTextWarning",
     "LongTexts",
     "Progress",
     "SentenceEncoder",
     "check_texts",
     "encode_records",
-    "encoder_from_json",
     "model_folder",
 ]
 
@@ -52,49 +49,6 @@ _CHUNK = 256
 
 class LongTextWarning(UserWarning):
     """Texts are longer than the model's window; their ends do not count."""
-
-
-class Encoder(Protocol):
-    """What the federation's manifest records of an encoder."""
-
-    @property
-    def n_features(self) -> int:
-        """d, the features of one record."""
-
-    @property
-    def fingerprint(self) -> str:
-        """`sha256:` and 64 hex digits; equal if and only if the features are."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What `encoder_from_json` needs, as JSON types."""
-
-
-@dataclass(frozen=True)
-class IdentityEncoder:
-    """Numeric features as they are.
-
-    Attributes:
-        n_features: d, at least 1.
-    """
-
-    n_features: int
-
-    def __post_init__(self) -> None:
-        if self.n_features < 1:
-            raise FeatureError(f"identity encoder of {self.n_features} features; give at least one")
-
-    @property
-    def fingerprint(self) -> str:
-        """Depends on d alone."""
-        return _fingerprint({"kind": "identity", "n_features": self.n_features})
-
-    def to_json(self) -> dict[str, Any]:
-        """Kind, d and fingerprint."""
-        return {
-            "kind": "identity",
-            "n_features": self.n_features,
-            "fingerprint": self.fingerprint,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,16 +133,6 @@ class SentenceEncoder:
         if width is None:
             raise FormatError(f"{self.folder}: the model does not say how many features it gives")
         return width
-
-    def to_json(self) -> dict[str, Any]:
-        """Kind, model, settings and fingerprint."""
-        return {
-            "kind": "sentence",
-            "model": self.model,
-            "scale": self.scale,
-            "max_tokens": self.max_tokens,
-            "fingerprint": self.fingerprint,
-        }
 
     def encode(
         self,
@@ -391,56 +335,6 @@ def _places(records: Records, rows: Sequence[int]) -> str:
     more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
     unit = "row" if records.lines is None else "line"
     return f"{unit}{'s' if len(places) > 1 else ''} {shown}{more} of {records.source}"
-
-
-def encoder_from_json(
-    value: Any, source: str = "federation.json"
-) -> IdentityEncoder | SentenceEncoder:
-    """The encoder that `to_json` described, if this machine's gives the same features.
-
-    Args:
-        value: parsed JSON.
-        source: the file, for errors.
-
-    Raises:
-        FormatError: other keys or types; names the file.
-        InputError: the model is absent, or is another one than the federation's.
-    """
-    encoder = _parsed(value, source)
-    if encoder.fingerprint != value["fingerprint"]:
-        raise InputError(
-            f"{source}: the federation's encoder is {value['fingerprint']}, this machine's"
-            f" {value.get('model', 'identity')} is {encoder.fingerprint}; install the model that"
-            " the federation uses"
-        )
-    return encoder
-
-
-def _parsed(value: Any, source: str) -> IdentityEncoder | SentenceEncoder:
-    if not isinstance(value, Mapping) or not isinstance(value.get("fingerprint"), str):
-        raise FormatError(f"{source}: the encoder is not described; restore the file")
-    kind = value.get("kind")
-    keys = set(value) - {"kind", "fingerprint"}
-    if kind == "identity" and keys == {"n_features"} and _is_int(value["n_features"]):
-        return IdentityEncoder(value["n_features"])
-    if kind == "sentence" and keys == {"model", "scale", "max_tokens"}:
-        scale, tokens = value["scale"], value["max_tokens"]
-        sound = isinstance(scale, int | float) and not isinstance(scale, bool)
-        if isinstance(value["model"], str) and sound and (tokens is None or _is_int(tokens)):
-            try:
-                return SentenceEncoder(value["model"], float(scale), tokens)
-            except OverflowError:
-                raise FormatError(
-                    f"{source}: encoder scale beyond float64; restore the file"
-                ) from None
-    raise FormatError(
-        f"{source}: encoder kind {kind!r} with {', '.join(sorted(keys)) or 'nothing'}; this version"
-        " knows identity (n_features) and sentence (model, scale, max_tokens)"
-    )
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _checked_key(i: int, text: Any) -> bytes:

@@ -302,10 +302,6 @@ class Federation:
         """Everything that a run needs to go on after this state, between two rounds."""
         return evolve(self._engine.snapshot(state), method=self._method)
 
-    def resumed_from(self, state: object) -> bool:
-        """Whether this is the state that `resume` gave back, whose round is closed already."""
-        return self._resumed is not None and state is self._resumed
-
     def privacy_statement(self) -> str:
         """One line: epsilon, delta, unit and rule of everything in the ledger's books.
 

@@ -230,12 +230,6 @@ def split_leaves(structure: Structure, values: Array) -> list[Array]:
     return leaves
 
 
-def map_arrays(function: Callable[[Leaf], Leaf], tree: Tree) -> Tree:
-    """The tree with a function applied to each leaf."""
-    structure, leaves = flatten(tree)
-    return unflatten(structure, [function(leaf) for leaf in leaves])
-
-
 def is_finite(leaf: Leaf) -> bool:
     """Whether a leaf holds neither NaN nor infinity."""
     if isinstance(leaf, LowRank):

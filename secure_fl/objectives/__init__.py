@@ -2,12 +2,10 @@
 
 from secure_fl.objectives.base import Objective
 from secure_fl.objectives.features import RandomFourierFeatures, with_constant
-from secure_fl.objectives.logistic import LogisticLoss
 from secure_fl.objectives.softmax import SoftmaxLoss
 from secure_fl.objectives.squared import SquaredLoss
 
 __all__ = [
-    "LogisticLoss",
     "Objective",
     "RandomFourierFeatures",
     "SoftmaxLoss",

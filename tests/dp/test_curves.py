@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from mpmath import mp, mpf
 
-from dp.curves import divergence, privacy_curve, probabilities
 from dp.mechanisms import (
     GaussianNoise,
     GeometricNoise,
@@ -18,6 +17,7 @@ from dp.mechanisms import (
     row_delta,
 )
 from dp.samplers import Staircase, TwoSidedGeometric
+from tests.dp.curves import divergence, privacy_curve, probabilities
 from tests.dp.test_samplers import gaussian_pmf, geometric_pmf, staircase_pmf
 
 NEGLIGIBLE = 1e-25

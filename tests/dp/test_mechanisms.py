@@ -6,7 +6,6 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from dp.curves import privacy_curve
 from dp.errors import InputError
 from dp.mechanisms import (
     GaussianNoise,
@@ -19,6 +18,7 @@ from dp.mechanisms import (
     row_delta,
 )
 from dp.samplers import DiscreteGaussian, Staircase, TwoSidedGeometric
+from tests.dp.curves import privacy_curve
 
 mpmath.mp.dps = 50
 Pmf = Callable[[int], mpmath.mpf]

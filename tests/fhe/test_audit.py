@@ -11,7 +11,6 @@ from scipy.stats import binom
 import fhe
 from fhe.audit import (
     Audit,
-    escape_probability,
     known_for,
     leaked_bits,
     load_audit,
@@ -55,7 +54,7 @@ def test_a_lying_evaluator_is_found_as_often_as_predicted(real, share):
             audit.check(answers, PARAMETERS)
         except fhe.AnswerError:
             found += 1
-    predicted = 1 - escape_probability(100, 10, wrong)
+    predicted = 1 - math.comb(90, wrong) / math.comb(100, wrong)
     low, high = binom.interval(0.9999, trials, predicted)
     assert low <= found <= high
 

