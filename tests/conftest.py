@@ -25,6 +25,27 @@ def shared() -> Path:
     return SHARED
 
 
+FIRST = (
+    "secure_fl/flower/test_flower_processes.py",
+    "secure_fl/service/test_living.py",
+    "secure_fl/service/test_network.py",
+    "attacks/test_answer_oracle.py",
+    "test_docs.py",
+)
+"""Files that mostly wait for other processes: last of a run, one worker would wait alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starts with the files that take longest by the clock."""
+    folder = Path(__file__).resolve().parent
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(folder).as_posix() if folder in item.path.parents else ""
+        return FIRST.index(name) if name in FIRST else len(FIRST)
+
+    items.sort(key=place)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Says how many tests did not run for want of the data folder."""
     absent = [r for r in terminalreporter.stats.get("skipped", []) if ABSENT in str(r.longrepr)]
