@@ -75,8 +75,9 @@ def refuse_foreign(cls: type[Settings], given: Iterable[str]) -> None:
     for option, found in registry.options().items():
         name = found[0][1].name
         if name in given and name not in own:
+            owners = registry.owners(option, cls.method)
             raise click.UsageError(
-                f"--{option} has no meaning for {registry.describe(cls)}{registry.owners(option)}"
+                f"--{option} has no meaning for {registry.describe(cls)}{owners}"
             )
 
 

@@ -416,10 +416,10 @@ def query(
             spend=spend,
             on_status=on_status,
         )
-    if spend is not None:
-        output.note("all known answers are right")
-    elif known is not None:
+    if known is not None:
         output.note(f"all {known.known} known answers are right")
+    elif spend is not None:
+        output.note("all known answers are right")
     missing = [name for name in manifest.clients if name not in found.present]
     if missing:
         output.note(f"answered without {', '.join(missing)}")

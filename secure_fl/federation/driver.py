@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from fhe.envelope import write_atomic
 from secure_fl.errors import FederationError
 from secure_fl.federation import checkpoint as checkpoints
+from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.divergence import require_sound
 from secure_fl.federation.engine import Engine
 from secure_fl.federation.privacy import statement
@@ -24,12 +25,15 @@ def drive(
     states: Iterator[S],
     *,
     resumed: object,
+    snapshot: Callable[[S], Snapshot],
     checkpoint: Path | None,
     metrics: Path | None,
     progress: Callable[[str], None] | None,
     measure: Callable[[S], Mapping[str, float]] | None,
 ) -> Iterator[S]:
-    """See `Federation.rounds`; `resumed` is the state of a checkpoint, whose round is closed."""
+    """See `Federation.rounds`; `resumed` is the state of a checkpoint, whose round is closed, and
+    `snapshot` what a checkpoint keeps after a state.
+    """
     lines = None if metrics is None else RoundLog(metrics, engine.round)
     started = time.perf_counter()
     for state in states:
@@ -45,7 +49,7 @@ def drive(
             if lines is not None:
                 lines.write(line)
             if checkpoint is not None:
-                checkpoints.save(checkpoint, engine.snapshot(state))
+                checkpoints.save(checkpoint, snapshot(state))
             if progress is not None:
                 progress(_text(line, figures))
         yield state

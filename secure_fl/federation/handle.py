@@ -258,6 +258,7 @@ class Federation:
             self._engine,
             states,
             resumed=self._resumed,
+            snapshot=self.snapshot,
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,

@@ -111,7 +111,7 @@ def make(name: str, family: Family | None, given: Mapping[str, Any]) -> Settings
     for key in given:
         if key not in by_name:
             option = key.replace("_", "-")
-            raise InputError(f"{option}: no setting of {describe(cls)}{owners(option)}")
+            raise InputError(f"{option}: no setting of {describe(cls)}{owners(option, name)}")
     return cls(**{by_name[key].name: value for key, value in given.items()})
 
 
@@ -121,15 +121,22 @@ def describe(cls: type[Settings]) -> str:
     return f"{cls.method} ({_WHAT[cls.family]})" if twice else cls.method
 
 
-def owners(option: str) -> str:
-    """Who has an option, as the end of a refusal; empty where nobody has."""
-    found = [
-        describe(each)
+def owners(option: str, like: str) -> str:
+    """Who has an option, as the end of a refusal; empty where nobody has.
+
+    Args:
+        option: its name.
+        like: the method that does not have it; its kin are named first.
+    """
+    found = {
+        each.method
         for each in methods()
         if option in (declared.option for declared in each.declared())
-    ]
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"; it belongs to {', '.join(found[:_SHOWN])}{more}" if found else ""
+    }
+    kin = like.partition("-")[0]
+    named = sorted(found, key=lambda name: (not name.startswith(kin), name))
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return f"; it belongs to {', '.join(named[:_SHOWN])}{more}" if named else ""
 
 
 _SHOWN = 5

@@ -12,6 +12,7 @@ import pytest
 
 import dp
 from tests.cli.command import SECUREFL, refused, securefl
+from tests.secure_fl.methods import own
 
 ELEMENT = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
 RECORD = ("--epsilon", 1, "--delta", 1e-5, "--unit", "record")
@@ -182,7 +183,9 @@ def test_what_is_public_is_refused_before_it_is_paid_for(data, tmp_path):
 @pytest.mark.parametrize("method", ["krr", "dkrr", "oneshot", "fednewton", "fednl", "fednl-cr"])
 def test_a_model_of_hardly_more_than_noise_is_still_delivered(data, tmp_path, method):
     """Noise makes sums that no records have: indefinite, asymmetric, below 0."""
-    noise = ("--client-epsilon", 0.5, "--clip", 1e-3, "--rounds", 2)
+    noise = ("--client-epsilon", 0.5, "--clip", 1e-3)
+    if own(method, "linear", {"rounds": 2}):
+        noise += ("--rounds", 2)
     out = tmp_path / "run"
     securefl("train", data, "--out", out, "--method", method, *noise, "--scale", 50)
     found, _ = securefl("predict", out, data / "a.npz")

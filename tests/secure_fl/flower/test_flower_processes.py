@@ -317,7 +317,7 @@ def test_everything_that_a_deployment_started_is_gone_when_it_ends(tmp_path: Pat
         pid = net.log("parent").strip()
         assert Path("/proc", pid).exists()
     state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True).stdout
-    assert state.strip() in ("", "Z", "Zs")
+    assert state.strip()[:1] in ("", "Z")
 
 
 def test_a_deployment_ends_with_the_process_that_started_it_however_that_ends(

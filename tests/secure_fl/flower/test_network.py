@@ -274,7 +274,7 @@ def test_an_exact_plan_is_resumed_between_sums_and_refused_after_an_interrupted_
         fed = fresh(books)
         fed.resume(kept)
         if interrupted:
-            with pytest.raises(BudgetError, match="nothing was spent"):
+            with pytest.raises(BudgetError, match="no noise was drawn"):
                 fed.sum(steps.constant, np.ones(20))
         else:
             fed.sum(steps.constant, np.ones(20))
