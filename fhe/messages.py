@@ -2,7 +2,7 @@
 
 import struct
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 
@@ -35,6 +35,7 @@ class Message:
     KIND = "fhe message"
     VERSION = 1
     CIPHERTEXTS = ""
+    PARAMETERS: ClassVar[type[Any]] = RuleParameters
 
     def header(self) -> dict[str, Any]:
         """Everything but the ciphertexts, as JSON types."""
@@ -98,9 +99,9 @@ class Message:
         expected = {field.name for field in attrs.fields(cls)} - {cls.CIPHERTEXTS}
         if set(fields) != expected:
             raise FormatError(f"{source}: header members are missing or unknown; get it again")
-        fields["parameters"] = RuleParameters.from_json(fields["parameters"], source=source)
+        fields["parameters"] = cls.PARAMETERS.from_json(fields["parameters"], source=source)
         for name, value in fields.items():
-            if type(value) is not _TYPES[name]:
+            if name != "parameters" and type(value) is not _TYPES[name]:
                 raise FormatError(f"{source}: header member {name} is of the wrong type")
         if fields["queries"] < 1:
             raise FormatError(f"{source}: {fields['queries']} queries; get it again")
@@ -108,7 +109,6 @@ class Message:
 
 
 _TYPES: dict[str, type] = {
-    "parameters": RuleParameters,
     "key": str,
     "federation": str,
     "batch": str,

@@ -40,7 +40,7 @@ class Chain:
         special: prime of key switching.
         answer: log2 of the bound of an answer's noise before it is flooded, that of the encryption
             of 0 that re-randomises it included.
-        flood: the flooding noise is t times integers uniform in [-2^flood, 2^flood).
+        flood: the flooding noise is t times integers uniform in [0, 2^flood).
     """
 
     degree: int
@@ -96,9 +96,9 @@ def _completed(rule: Rule, degree: int, levels: tuple[int, ...], special: int) -
     guess = (2**45, 2**45)
     answer = bound_answer(rule, Noise(degree, MODULUS, guess, levels, special, _EVENTS))
     # Of the noise in units of t: ||e||_1 <= sqrt(n) ||e||_2 <= sqrt(n) |v| / t; and a uniform
-    # integer of 2^(flood + 1) values shifted by e is at distance |e| / 2^(flood + 1).
-    flood = math.ceil(DISTANCE + math.log2(math.sqrt(degree) * answer.noise / MODULUS) - 1)
-    needed = math.log2(answer.noise + MODULUS * (2.0**flood + 1)) + 1
+    # integer of 2^flood values shifted by e is at distance |e| / 2^flood.
+    flood = math.ceil(DISTANCE + math.log2(math.sqrt(degree) * answer.noise / MODULUS))
+    needed = math.log2(answer.noise + MODULUS * 2.0**flood) + 1
     taken = {*levels, special}
     candidates = (p for p in _primes(2 * degree, needed / 2) if p not in taken)
     base = tuple(itertools.islice(candidates, 2))

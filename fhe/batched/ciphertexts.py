@@ -35,10 +35,15 @@ class Centre:
         plain = seal().Plaintext(" + ".join(f"1x^{i}" if i else "1" for i in pattern))
         values = scheme.transformed(plain, level)
         primes = np.array(scheme.chain.primes(level), np.uint64)[:, None]
-        # By t = 2^16 + 1 in two steps: primes of 52 bits leave no room for one of 16.
-        shifted = (values << np.uint64(8)) % primes
-        product = ((shifted << np.uint64(8)) + values) % primes
+        product = times_modulus(values, primes)
         return scheme.ciphertext(np.stack([product, product]), level)
+
+
+def times_modulus(residues: Residues, primes: Residues) -> Residues:
+    """t times residues modulo primes of at most 55 bits; shapes (primes, n) and (primes, 1)."""
+    # By t = 2^16 + 1 in two steps: a word has no room for one of 16.
+    shifted = (residues << np.uint64(8)) % primes
+    return ((shifted << np.uint64(8)) + residues) % primes
 
 
 def rudin_shapiro(count: int) -> Residues:
@@ -150,7 +155,7 @@ class Ciphertexts:
 
 def uniform_plaintext(degree: int, scheme: Scheme) -> Any:
     """A plaintext of independent uniform coefficients, from the operating system."""
-    return scheme.encoder.encode(uniform(degree, MODULUS))
+    return scheme.encoder.encode(uniform(degree, MODULUS).astype(np.uint64))
 
 
 def uniform(count: int, modulus: int) -> np.ndarray[Any, np.dtype[np.int64]]:

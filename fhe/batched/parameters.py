@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from ..code import Ints
+from ..code import Ints, Packing
 from ..errors import InputError
 from .chain import BUDGET, MODULUS, Chain, find_chain
 from .circuit import Rule
@@ -76,6 +76,11 @@ class BatchedParameters:
             InputError: no modulus of this degree is secure and large enough.
         """
         return find_chain(self.circuit, self.degree)
+
+    @property
+    def packing(self) -> Packing:
+        """How the plain rule packs a code and a class: code * C + class."""
+        return Packing(self.bits, self.classes, self.classes)
 
     @property
     def milliseconds(self) -> float:
