@@ -19,14 +19,14 @@ class Message:
     """The facts that say where ciphertexts belong.
 
     Attributes:
-        parameters: of the rule.
+        parameters: of the rule, `PARAMETERS`.
         key: fingerprint of the evaluation keys that go with them.
         federation: fingerprint of the federation's manifest.
         batch: name of the query batch, drawn by the querier; no batch is answered twice.
         queries: number of queries, at least 1.
     """
 
-    parameters: RuleParameters
+    parameters: Any
     key: str
     federation: str
     batch: str
@@ -120,22 +120,32 @@ _TYPES: dict[str, type] = {
 
 
 @attrs.frozen(kw_only=True)
-class Contribution(Message):
-    """One contributor's encrypted integers.
+class Sent(Message):
+    """What any engine's contribution says beside its ciphertexts.
 
     Attributes:
         contributor: its position, 0 to Q - 1.
         name: its name, for messages.
-        public: fingerprint of the public key they are under.
-        content: words of the ring ciphertexts, as `encrypt_digits` gives them.
+        public: fingerprint of the public key that the ciphertexts are under.
     """
 
     contributor: int
     name: str
     public: str
-    content: bytes = attrs.field(repr=False)
 
     KIND = "fhe contribution"
+
+
+@attrs.frozen(kw_only=True)
+class Contribution(Sent):
+    """One contributor's encrypted integers.
+
+    Attributes:
+        content: words of the ring ciphertexts, as `encrypt_digits` gives them.
+    """
+
+    content: bytes = attrs.field(repr=False)
+
     # Version 1 held ciphertexts made with the secret key, version 2 of digits in bases 2 and 4.
     VERSION = 3
     CIPHERTEXTS = "content"

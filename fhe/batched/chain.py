@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from ..errors import InputError
+from fhe.errors import InputError
+
 from .circuit import Rule, decide
 from .library import seal
 from .noise import Bound, Noise, TooMuchNoiseError

@@ -192,7 +192,9 @@ def count_high(
     upper, lower = bits(half, 0)
     counts: dict[tuple[int, int], V] = {}
     for i in range(rule.contributors):
-        x = {a: source(i, upper[a], level) for a in range(rows[0] - 1, rows[-1] + 1) if _is(a, half)}
+        x = {
+            a: source(i, upper[a], level) for a in range(rows[0] - 1, rows[-1] + 1) if _is(a, half)
+        }
         y = [source(i, bit, level) for bit in lower]
         for a in rows:
             before = x.get(a - 1)
@@ -253,9 +255,7 @@ def smallest(ops: Arithmetic[V], rule: Rule, whole: Part[V]) -> Smallest[V]:
         found = before if after is None else ops.subtract(before, after)
         return ops.plus(found, constant) if constant else found
 
-    rows = [
-        difference(last.get(a - 1), last.get(a), 0 if a else kappa) for a in range(half.rows)
-    ]
+    rows = [difference(last.get(a - 1), last.get(a), 0 if a else kappa) for a in range(half.rows)]
     ends = _sum(ops, last.values())
     found = [
         difference(columns.get(b - 1) if b else ends, columns.get(b), 0 if b else kappa)
@@ -269,9 +269,7 @@ def winner(
 ) -> tuple[V, V]:
     """alpha and beta of contributor i."""
     found = []
-    for numbers, at in zip(
-        bits(rule.layout.high, 0), (marks.rows, marks.columns), strict=True
-    ):
+    for numbers, at in zip(bits(rule.layout.high, 0), (marks.rows, marks.columns), strict=True):
         x = [source(i, bit, rule.winners_level) for bit in numbers]
         terms = (
             ops.multiply(mark, _indicator(ops, bit, before, 1))

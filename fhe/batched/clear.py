@@ -1,11 +1,16 @@
 """The batched circuit on integers in the clear: what every slot holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
-import numpy as np
 
-from ..code import Ints
+from fhe.code import Ints
+
+from .chain import MODULUS
+from .ciphertexts import uniform
+from .circuit import decide
+from .layout import Bits
+from .parameters import BatchedParameters
 
 
 @attrs.frozen
@@ -81,3 +86,30 @@ class Clear:
     def accumulate(self, total: Slots | None, a: Slots) -> Slots:
         """total + a."""
         return a if total is None else self.add(total, a)
+
+
+def simulate_batched(codes: Ints, parameters: BatchedParameters) -> Ints:
+    """The classes by the circuit on integers; codes of shape (queries, contributors, classes)."""
+    sent = [parameters.thermometers(codes[:, i]) for i in range(parameters.contributors)]
+    return parameters.decode(decide_in_the_clear(sent, parameters))
+
+
+def decide_in_the_clear(sent: Sequence[Bits], parameters: BatchedParameters) -> Ints:
+    """What the slots of an answer hold, shape (queries,).
+
+    Args:
+        sent: a contributor's thermometers each, shape (ciphertexts, queries); of hostile ones any
+            integers.
+        parameters: of the rule.
+    """
+    rule = parameters.circuit
+
+    def source(contributor: int, bit: int, level: int) -> Slots:
+        values = sent[contributor][bit] * rule.scale_of(bit) % MODULUS
+        return Slots(level, values)
+
+    return decide(Clear(MODULUS, _drawn), rule, source).values
+
+
+def _drawn(count: int) -> Ints:
+    return uniform(count, MODULUS)

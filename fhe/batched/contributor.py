@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..code import Ints
-from ..envelope import Payload
-from ..errors import InputError
+from fhe.code import Ints
+from fhe.envelope import Payload
+from fhe.errors import InputError
+
 from .chain import MODULUS
 from .ciphertexts import Centre
 from .keys import BatchedPublicKey

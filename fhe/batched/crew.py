@@ -19,10 +19,11 @@ from typing import Any, Protocol, Self
 
 import attrs
 
-from ..envelope import Payload, read_envelope
-from ..errors import ContributionError, FormatError, InputError, LibraryError
-from ..keys import EVALUATION_FILE, EVALUATION_KIND
-from ..public_key import PUBLIC_FILE, PUBLIC_KIND
+from fhe.envelope import Payload, read_envelope
+from fhe.errors import ContributionError, FormatError, InputError, LibraryError
+from fhe.keys import EVALUATION_FILE, EVALUATION_KIND
+from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
+
 from .keys import (
     BatchedEvaluationKeys,
     BatchedPublicKey,

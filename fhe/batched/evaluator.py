@@ -9,8 +9,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import FormatError, InputError
-from ..evaluator import Progress, checked, quiet
+from fhe.errors import FormatError, InputError
+from fhe.evaluator import Progress, checked, quiet
+
 from .crew import Alone, Crew, Processes
 from .flooding import flood
 from .keys import BatchedEvaluationKeys, BatchedPublicKey
@@ -127,9 +128,7 @@ def check_size(contribution: BatchedContribution) -> None:
         )
 
 
-def tasks_of(
-    round_: str, number: int, parameters: BatchedParameters, processes: int
-) -> list[Task]:
+def tasks_of(round_: str, number: int, parameters: BatchedParameters, processes: int) -> list[Task]:
     """Tasks of a round on a set: one a process, more where its sums would not fit the memory."""
     rule = parameters.circuit
     if round_ == WINNER:

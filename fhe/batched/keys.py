@@ -9,12 +9,13 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..envelope import PRIVATE, Envelope, read_envelope, write_envelope
-from ..errors import FormatError, LibraryError, SecretError, VersionError
-from ..keys import EVALUATION_FILE, EVALUATION_KIND, SECRET_FILE, SECRET_KIND, seal_context
-from ..public_key import PUBLIC_FILE, PUBLIC_KIND
-from ..seal import seal as seal_bytes
-from ..seal import unseal
+from fhe.envelope import PRIVATE, Envelope, read_envelope, write_envelope
+from fhe.errors import FormatError, LibraryError, SecretError, VersionError
+from fhe.keys import EVALUATION_FILE, EVALUATION_KIND, SECRET_FILE, SECRET_KIND, seal_context
+from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
+from fhe.seal import seal as seal_bytes
+from fhe.seal import unseal
+
 from .library import seal
 from .noise import secret_bound
 from .parameters import BatchedParameters
@@ -164,9 +165,7 @@ def make_batched_public_key(keys: BatchedSecretKeys) -> BatchedPublicKey:
     scheme = scheme_of(keys.parameters.chain)
     made = seal().KeyGenerator(scheme.context, keys.library_secret).create_public_key()
     residues = scheme.key_residues(made.to_string(), 1)[0]
-    return BatchedPublicKey(
-        keys.parameters, keys.evaluation.fingerprint, scheme.pack_key(residues)
-    )
+    return BatchedPublicKey(keys.parameters, keys.evaluation.fingerprint, scheme.pack_key(residues))
 
 
 def ternary(scheme: Scheme, secret: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":

@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 import numpy as np
 
-from ..code import Ints
-from ..errors import InputError
+from fhe.code import Ints
+from fhe.errors import InputError
 
 Bits = np.ndarray[Any, np.dtype[np.int64]]
 

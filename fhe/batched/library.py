@@ -3,7 +3,7 @@
 import functools
 from types import ModuleType
 
-from ..errors import InputError
+from fhe.errors import InputError
 
 EXTRA = "securefl[batched]"
 

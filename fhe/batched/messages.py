@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Self
 
 import attrs
 
-from ..envelope import Envelope, Payload, read_in_parts
-from ..errors import FormatError
-from ..messages import Message
+from fhe.envelope import Envelope, Payload, read_in_parts
+from fhe.errors import FormatError
+from fhe.messages import Message, Sent
+
 from .packing import packed_bytes
 from .parameters import BatchedParameters
 
@@ -37,22 +38,15 @@ def place(parameters: BatchedParameters, number: int, bit: int) -> int:
 
 
 @attrs.frozen(kw_only=True)
-class BatchedContribution(Message):
+class BatchedContribution(Sent):
     """One contributor's encrypted thermometers.
 
     Attributes:
-        contributor: its position, 0 to Q - 1.
-        name: its name, for messages.
-        public: fingerprint of the public key they are under.
         content: set by set and bit by bit the residues, packed; read from its file in parts.
     """
 
-    contributor: int
-    name: str
-    public: str
     content: Payload = attrs.field(repr=False)
 
-    KIND = "fhe contribution"
     CIPHERTEXTS = "content"
     PARAMETERS: ClassVar[type[Any]] = BatchedParameters
 

@@ -166,9 +166,7 @@ class Noise:
 
     def mask(self, a: Bound) -> Bound:
         """Times a polynomial with coefficients uniform in -t/2..t/2."""
-        return self._checked(
-            attrs.evolve(a, noise=a.noise * self.modulus * self._spread(_UNIFORM))
-        )
+        return self._checked(attrs.evolve(a, noise=a.noise * self.modulus * self._spread(_UNIFORM)))
 
     def accumulate(self, total: Bound | None, a: Bound) -> Bound:
         """total + a; begins with a fresh encryption of 0."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError
+from fhe.errors import FormatError
 
 Residues = np.ndarray[Any, np.dtype[np.uint64]]
 _LANES = 64
@@ -26,9 +26,7 @@ def pack(residues: Residues, primes: Sequence[int]) -> bytes:
 
     Every residue must be below its prime.
     """
-    return b"".join(
-        _packed(residues[:, j], prime.bit_length()) for j, prime in enumerate(primes)
-    )
+    return b"".join(_packed(residues[:, j], prime.bit_length()) for j, prime in enumerate(primes))
 
 
 def _packed(residues: Residues, width: int) -> bytes:

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import attrs
 
-from ..code import Ints, Packing
-from ..errors import InputError
+from fhe.code import Ints, Packing
+from fhe.errors import InputError
+
 from .chain import BUDGET, MODULUS, Chain, find_chain
 from .circuit import Rule
 from .cost import cheapest, milliseconds
@@ -59,9 +60,7 @@ class BatchedParameters:
     @functools.cached_property
     def layout(self) -> Layout:
         """How integers become thermometers."""
-        return layout_of(
-            self.classes, self.bits, self.step, self.high_columns, self.low_columns
-        )
+        return layout_of(self.classes, self.bits, self.step, self.high_columns, self.low_columns)
 
     @functools.cached_property
     def circuit(self) -> Rule:
@@ -148,9 +147,7 @@ def check_ranges(contributors: int, classes: int, bits: int, degree: int) -> Non
             )
 
 
-def layout_of(
-    classes: int, bits: int, step: int, high_columns: int, low_columns: int
-) -> Layout:
+def layout_of(classes: int, bits: int, step: int, high_columns: int, low_columns: int) -> Layout:
     """The layout with these cuts."""
 
     def half(values: int, columns: int) -> Half:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ..code import Ints
-from ..errors import AnswerError, FormatError, InputError
+from fhe.code import Ints
+from fhe.errors import AnswerError, FormatError, InputError
+
 from .keys import BatchedSecretKeys
 from .messages import BatchedAnswer
 from .packing import unpack

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError, LibraryError
+from fhe.errors import FormatError, LibraryError
+
 from .chain import MODULUS, Chain
 from .library import seal
 from .packing import Residues, pack, packed_bytes, unpack
@@ -95,9 +96,7 @@ class Scheme:
     def relinearisation_keys(self, residues: Residues) -> Any:
         """Keys of residues, shape (keys, 2, primes, n), keys the number of data primes."""
         frame = self._key_frame(residues.shape[1:])
-        parts = [
-            frame + np.ascontiguousarray(each, "<u8").tobytes() for each in residues
-        ]
+        parts = [frame + np.ascontiguousarray(each, "<u8").tobytes() for each in residues]
         body = b"".join(parts)
         identifier = struct.pack("<4Q", *self.context.key_context_data().parms_id())
         head = identifier + struct.pack("<QQ", 1, len(parts))
@@ -170,7 +169,9 @@ def _identifiers(context: Any, chain: Chain) -> list[list[int]]:
         data = data.next_context_data()
     found = found[::-1][len(chain.base) - 1 :]
     if len(found) != len(chain.levels) + 1:
-        raise LibraryError(f"seal: a chain of {len(found)} levels, expected {len(chain.levels) + 1}")
+        raise LibraryError(
+            f"seal: a chain of {len(found)} levels, expected {len(chain.levels) + 1}"
+        )
     return found
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import attrs
 
-from ..errors import ContributionError, FormatError
+from fhe.errors import ContributionError, FormatError
+
 from . import circuit
 from .ciphertexts import Ciphertexts
 from .keys import BatchedEvaluationKeys, BatchedPublicKey
@@ -112,7 +113,10 @@ class Desk:
 
     def _low(self, task: Task, tick: Tick) -> None:
         winners = (
-            (self._load(task.number, WINNER, "alpha", i), self._load(task.number, WINNER, "beta", i))
+            (
+                self._load(task.number, WINNER, "alpha", i),
+                self._load(task.number, WINNER, "beta", i),
+            )
             for i in range(self.rule.contributors)
         )
         with self._reading(task.number, tick) as source:
@@ -193,7 +197,9 @@ class _Reading:
     def __enter__(self) -> "_Reading":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: Any
+    ) -> None:
         if self._current is None:
             return
         who = f"contributor {self._contributions[self._current].name!r}"
