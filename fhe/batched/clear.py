@@ -64,7 +64,8 @@ class Clear:
 
     def multiply(self, a: Slots, b: Slots) -> Slots:
         """a * b."""
-        assert not (a.wide or b.wide or a.tall or b.tall)
+        if a.wide or b.wide or a.tall or b.tall:
+            raise ValueError("a factor that is wide or tall")
         joined = self._joined(a, b, a.values * b.values)
         return attrs.evolve(joined, wide=True, tall=True)
 

@@ -149,7 +149,8 @@ def _counted(half: Half) -> list[int]:
 
 def _even(weights: list[int], parts: int) -> list[tuple[int, int]]:
     """Ranges that follow each other and weigh about the same; at most so many, none empty."""
-    total, spans, start, weight = sum(weights), [], 0, 0
+    spans: list[tuple[int, int]] = []
+    total, start, weight = sum(weights), 0, 0
     for i, each in enumerate(weights):
         weight += each
         if weight * parts >= total * (len(spans) + 1):

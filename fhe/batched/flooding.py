@@ -3,7 +3,7 @@
 The querier holds the secret, so it sees an answer's (c0, c1) and, by decrypting, its noise: both
 depend on the contributions. To the answer are added
 
-- a fresh encryption of 0: c1 becomes c1 + a u + t e1 with fresh u and e1, which is indistinguishable
+- a fresh encryption of 0: c1 becomes c1 + a u + t e1 with fresh u and e1, which cannot be told
   from uniform, whatever c1 was, by the scheme's own assumption (RLWE with the secret u, under the
   querier's public key, honestly made);
 - t U, every coefficient of U uniform in [0, 2^flood), from the operating system.
@@ -26,7 +26,7 @@ from .packing import Residues
 from .scheme import Scheme
 
 _LIMB = 14
-"""Bits of U that are made at a time: less than half of t, so that a plaintext takes them as they are."""
+"""Bits of U that are made at a time: below t / 2, so that a plaintext takes them as they are."""
 
 
 def flood(answer: Any, ops: Ciphertexts, scheme: Scheme) -> Residues:
@@ -44,7 +44,7 @@ def flood(answer: Any, ops: Ciphertexts, scheme: Scheme) -> Residues:
 
 
 def uniform_limbs(count: int, bits: int) -> list["np.ndarray[Any, np.dtype[np.uint64]]"]:
-    """Uniform integers of so many bits in limbs of 14, the most significant first: (count,) each."""
+    """Uniform integers of so many bits in limbs of 14, most significant first: (count,) each."""
     widths = [bits % _LIMB] * bool(bits % _LIMB) + [_LIMB] * (bits // _LIMB)
     found = []
     for width in widths:
