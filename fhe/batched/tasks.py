@@ -12,6 +12,7 @@ counted, whatever the number of contributors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from .keys import BatchedEvaluationKeys, BatchedPublicKey
 from .library import seal
 from .messages import BatchedContribution, bit_bytes, place
 from .packing import unpack
-from .scheme import refuse_zero, scheme_of
+from .scheme import Scheme, refuse_zero, scheme_of
 
 HIGH, WINNER, LOW = "high", "winner", "low"
 ROUNDS = (HIGH, WINNER, LOW)
@@ -72,9 +73,18 @@ class Desk:
     ) -> None:
         self.parameters = keys.parameters
         self.rule = self.parameters.circuit
-        self._scheme = scheme_of(self.parameters.chain)
+        self._keys, self._public = keys, public
         self._contributions, self._scratch = contributions, scratch
-        self.ops = Ciphertexts(self._scheme, keys.library_keys, public.encryptor)
+
+    @cached_property
+    def scheme(self) -> Scheme:
+        """The library's context."""
+        return scheme_of(self.parameters.chain)
+
+    @cached_property
+    def ops(self) -> Ciphertexts:
+        """The library with the keys: made when the first task needs it."""
+        return Ciphertexts(self.scheme, self._keys.library_keys, self._public.encryptor)
 
     def do(self, task: Task, tick: Tick) -> None:
         """Does a task; tells after every step.
@@ -167,11 +177,11 @@ class Desk:
 
     def _read(self, path: Path) -> Any:
         found = seal().Ciphertext()
-        found.load(self._scheme.context, str(path))
+        found.load(self.scheme.context, str(path))
         return found
 
     def _reading(self, number: int, tick: Tick) -> "_Reading":
-        return _Reading(self._contributions, self._scheme, number, tick)
+        return _Reading(self._contributions, self.scheme, number, tick)
 
 
 def _told(values: Iterable[Any], tick: Tick) -> Iterator[Any]:
