@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from .chain import MODULUS
 from .circuit import CHECK_LEVEL, Rule, factors
 from .layout import Half, Layout
 from .vanishing import Vanishing, vanishing
@@ -146,7 +147,7 @@ def cheapest(contributors: int, classes: int, bits: int) -> tuple[int, int, int]
     plan = vanishing(contributors)
     found = min(
         layouts(classes, bits),
-        key=lambda each: price(Rule(contributors, each[0], 65537, plan)),
+        key=lambda each: price(Rule(contributors, each[0], MODULUS, plan)),
         default=None,
     )
     return found[1:] if found else None

@@ -43,7 +43,7 @@ def flood(answer: Any, ops: Ciphertexts, scheme: Scheme) -> Residues:
     return rerandomised
 
 
-def uniform_limbs(count: int, bits: int) -> list["np.ndarray[Any, np.dtype[np.uint64]]"]:
+def uniform_limbs(count: int, bits: int) -> list[Residues]:
     """Uniform integers of so many bits in limbs of 14, most significant first: (count,) each."""
     widths = [bits % _LIMB] * bool(bits % _LIMB) + [_LIMB] * (bits // _LIMB)
     found = []
@@ -53,6 +53,6 @@ def uniform_limbs(count: int, bits: int) -> list["np.ndarray[Any, np.dtype[np.ui
     return found
 
 
-def _plaintext(coefficients: "np.ndarray[Any, np.dtype[np.uint64]]") -> Any:
+def _plaintext(coefficients: Residues) -> Any:
     terms = (f"{int(c):x}x^{i}" if i else f"{int(c):x}" for i, c in enumerate(coefficients))
     return seal().Plaintext(" + ".join(reversed(list(terms))))

@@ -9,13 +9,15 @@ from typing import Any
 import attrs
 import numpy as np
 
-from fhe.envelope import PRIVATE, Envelope, read_envelope, write_envelope
+from fhe.code import Ints
+from fhe.envelope import PRIVATE, Envelope, write_envelope
 from fhe.errors import FormatError, LibraryError, SecretError, VersionError
 from fhe.keys import EVALUATION_FILE, EVALUATION_KIND, SECRET_FILE, SECRET_KIND, seal_context
 from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
 from fhe.seal import seal as seal_bytes
 from fhe.seal import unseal
 
+from .chain import MODULUS
 from .library import seal
 from .noise import secret_bound
 from .parameters import BatchedParameters
@@ -168,7 +170,7 @@ def make_batched_public_key(keys: BatchedSecretKeys) -> BatchedPublicKey:
     return BatchedPublicKey(keys.parameters, keys.evaluation.fingerprint, scheme.pack_key(residues))
 
 
-def ternary(scheme: Scheme, secret: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def ternary(scheme: Scheme, secret: Any) -> Ints:
     """The secret's coefficients -1, 0 and 1: what (0, 1) decrypts to, for 0 + 1 s = s."""
     primes, degree = scheme.chain.primes(0), scheme.chain.degree
     one = np.zeros((2, len(primes), degree), np.uint64)
@@ -177,11 +179,11 @@ def ternary(scheme: Scheme, secret: Any) -> "np.ndarray[Any, np.dtype[np.int64]]
     count, data = plain.coeff_count(), plain.to_bytes()
     found = np.zeros(degree, np.int64)
     found[:count] = np.frombuffer(data, "<u8", count, len(data) - 8 * count).astype(np.int64)
-    found[found > 1] -= 65537
+    found[found > 1] -= MODULUS
     return found
 
 
-def at_roots(coefficients: "np.ndarray[Any, Any]") -> "np.ndarray[Any, np.dtype[np.float64]]":
+def at_roots(coefficients: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Absolute values of a polynomial at the roots of X^n + 1."""
     n = len(coefficients)
     twisted = coefficients * np.exp(1j * math.pi * np.arange(n) / n)
@@ -281,8 +283,3 @@ def _parameters(envelope: Envelope, path: Path) -> BatchedParameters:
             f" {KEY_VERSION}; make new keys with this release"
         )
     return BatchedParameters.from_json(envelope.header.get("parameters"), source=str(path))
-
-
-def read_key(path: Path, kind: str) -> Envelope:
-    """A key file of any engine."""
-    return read_envelope(path, kind)

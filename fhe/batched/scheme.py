@@ -89,9 +89,8 @@ class Scheme:
 
     def public_key(self, residues: Residues) -> Any:
         """A public key of residues, shape (2, primes, n)."""
-        found = seal().PublicKey()
         data = self._key_frame(residues.shape) + np.ascontiguousarray(residues, "<u8").tobytes()
-        return self._read("from_public_str", found, data)
+        return self._read("from_public_str", data)
 
     def relinearisation_keys(self, residues: Residues) -> Any:
         """Keys of residues, shape (keys, 2, primes, n), keys the number of data primes."""
@@ -101,13 +100,13 @@ class Scheme:
         identifier = struct.pack("<4Q", *self.context.key_context_data().parms_id())
         head = identifier + struct.pack("<QQ", 1, len(parts))
         data = _header(len(head) + len(body)) + head + body
-        return self._read("from_relin_str", seal().RelinKeys(), data)
+        return self._read("from_relin_str", data)
 
     def _key_frame(self, shape: tuple[int, ...]) -> bytes:
         identifier = self.context.key_context_data().parms_id()
         return _frame(identifier, shape, self.chain.degree)
 
-    def _read(self, method: str, _empty: Any, data: bytes) -> Any:
+    def _read(self, method: str, data: bytes) -> Any:
         try:
             found = getattr(self.context, method)(data)
         except (RuntimeError, ValueError) as error:
