@@ -56,8 +56,9 @@ def prepare(folder: Path, engine: str, contributors: int, queries: int) -> None:
     codes = _codes(contributors, queries)
     start, sizes = time.process_time(), []
     for i in range(min(contributors, DIFFERENT)):
-        same = {"contributor": i, "name": str(i), "federation": "", "batch": ""}
-        made = fhe.contribute(codes[:, i], public, **same)
+        made = fhe.contribute(
+            codes[:, i], public, contributor=i, name=str(i), federation="", batch=""
+        )
         sizes.append(made.save(folder / f"{i}.contribution"))
     facts = {
         "key_seconds": drawn,
@@ -69,8 +70,9 @@ def prepare(folder: Path, engine: str, contributors: int, queries: int) -> None:
 
 def evaluate(folder: Path, contributors: int, processes: int | None) -> None:
     """Evaluates a case of a folder and notes time and memory."""
-    evaluation, public = fhe.load_evaluation_keys(folder), fhe.load_public_key(folder)
-    sent = [
+    evaluation = fhe.load_evaluation_keys(folder)
+    public: Any = fhe.load_public_key(folder)
+    sent: Any = [
         attrs.evolve(
             fhe.load_contribution(folder / f"{i % DIFFERENT}.contribution"),
             contributor=i,

@@ -74,6 +74,12 @@ class Ciphertexts:
         self._constants: dict[tuple[int, int], Any] = {}
         self._zeros: dict[int, Any] = {}
 
+    def forget(self) -> None:
+        """Frees the constants that were made: another round uses other levels."""
+        self._factors.clear()
+        self._constants.clear()
+        self._zeros.clear()
+
     def level(self, a: Any) -> int:
         """Primes that a ciphertext can lose."""
         return int(a.coeff_modulus_size()) - len(self._scheme.chain.base)

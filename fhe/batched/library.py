@@ -1,5 +1,6 @@
 """The one place where SEAL is imported: an optional library."""
 
+import ctypes
 import functools
 from types import ModuleType
 
@@ -22,3 +23,18 @@ def seal() -> ModuleType:
             f"engine bgv: the library seal-python is not installed; install {EXTRA}"
         ) from error
     return module
+
+
+_MMAP_THRESHOLD = -3
+"""M_MMAP_THRESHOLD of glibc's mallopt."""
+
+
+def return_freed_blocks() -> None:
+    """Lets blocks of a megabyte and more go back to the system when they are freed.
+
+    glibc learns to keep them, and then an evaluation holds several times what it uses. Other C
+    libraries have no such switch and are left alone.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, 1 << 20)

@@ -23,7 +23,7 @@ from fhe.errors import ContributionError, FormatError
 from . import circuit
 from .ciphertexts import Ciphertexts
 from .keys import BatchedEvaluationKeys, BatchedPublicKey
-from .library import seal
+from .library import return_freed_blocks, seal
 from .messages import BatchedContribution, bit_bytes, place
 from .packing import unpack
 from .scheme import Scheme, refuse_zero, scheme_of
@@ -84,6 +84,7 @@ class Desk:
     @cached_property
     def ops(self) -> Ciphertexts:
         """The library with the keys: made when the first task needs it."""
+        return_freed_blocks()
         return Ciphertexts(self.scheme, self._keys.library_keys, self._public.encryptor)
 
     def do(self, task: Task, tick: Tick) -> None:
@@ -93,6 +94,7 @@ class Desk:
             ContributionError: a contributor's ciphertexts cannot be computed with; names it.
         """
         {HIGH: self._high, WINNER: self._winner, LOW: self._low}[task.round](task, tick)
+        self.ops.forget()
 
     def steps(self, task: Task) -> int:
         """How often a task tells."""
