@@ -72,6 +72,31 @@ def test_the_self_test_passes(keys, public):
     assert self_test(keys, keys.evaluation, public) == 8
 
 
+class Recorded(Payload):
+    """A payload that notes what is read of it."""
+
+    def read(self, start, size):
+        READ.append(size)
+        return super().read(start, size)
+
+
+READ = []
+
+
+def test_contributions_are_read_a_ciphertext_at_a_time(few, keys, public, rule, tmp_path):
+    """So the evaluator's memory does not grow with contributors: loading one reads nothing of it."""
+    for each in few:
+        each.save(tmp_path / each.name)
+    received = [fhe.load_contribution(tmp_path / f"c{i}") for i in range(3)]
+    watched = [
+        attrs.evolve(each, content=Recorded(*vars(each.content).values())) for each in received
+    ]
+    READ.clear()
+    evaluate_batched(watched, keys.evaluation, public, processes=1)
+    assert 0 < max(READ) <= bit_bytes(rule, rule.circuit.levels)
+    assert sum(READ) < 5 * sum(each.content.size for each in few)
+
+
 def test_files_have_the_size_that_is_stated(few, rule, tmp_path):
     size = contribution_bytes(rule, 5)
     assert all(each.content.size == size for each in few)
