@@ -84,7 +84,7 @@ READ = []
 
 
 def test_contributions_are_read_a_ciphertext_at_a_time(few, keys, public, rule, tmp_path):
-    """So the evaluator's memory does not grow with contributors: loading one reads nothing of it."""
+    """So memory does not grow with contributors: loading one reads nothing of its ciphertexts."""
     for each in few:
         each.save(tmp_path / each.name)
     received = [fhe.load_contribution(tmp_path / f"c{i}") for i in range(3)]
