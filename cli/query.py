@@ -166,14 +166,16 @@ def infer(
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
     import fhe
+    from fhe.advice import advice
     from fhe.answered import record_answered, refuse_answered
     from secure_fl.errors import InputError
 
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
-    messages = [fhe.Contribution.load(path) for path in _contributions(sources)]
+    messages = [fhe.load_contribution(path) for path in _contributions(sources)]
     evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
     refuse_answered(keys, messages)
+    output.note(advice(evaluation.parameters, messages[0].queries))
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(sum(map(len, answer.blocks)))} of encrypted answers")
@@ -232,7 +234,7 @@ def decrypt(
     from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
-    message = fhe.Answer.load(answer)
+    message = fhe.load_answer(answer)
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
@@ -303,6 +305,8 @@ def query(
 
     check_extra()
     import fhe
+    from fhe.engines import tfhe_public_key
+    from fhe.keys import load_secret_keys
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.channel import Channel
@@ -315,11 +319,12 @@ def query(
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
-    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
+    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
+    secret = load_secret_keys(keys, get_passphrase(passphrase_file))
     known = _audit(audit, audit_file)
     batch = batch or new_batch()
     channel = Channel(url, member, manifest, authority=authority, insecure=insecure)
-    asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
+    asks = Querier(member, manifest, public, channel)
     with channel, output.progress() as progress:
         if not fetch:
             terms = Terms(quorum=quorum, patience=patience, lifetime=lifetime)

@@ -9,6 +9,7 @@ import fastapi
 from fastapi import FastAPI
 
 import fhe
+from fhe.engines import tfhe_public_key
 from secure_fl.errors import InputError
 from secure_fl.heads.head import load_head
 from secure_fl.heads.manifest import load_manifest
@@ -38,7 +39,7 @@ def load_contributor(
     """
     manifest = load_manifest(run)
     member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
-    public = fhe.load_public_key(keys)
+    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
