@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 import fhe
 from benchmarks._harness import Run, Table, benchmark, timed
+from fhe.keys import load_evaluation_keys, load_secret_keys
+from fhe.public_key import load_public_key
 from kahm import classify
 from secure_fl.demo.network import train_parties
 from secure_fl.demo.service_parties import IDENTITY, PASSPHRASE, Deployment, deployment, set_up
@@ -59,7 +61,7 @@ class Asker:
         own = self.folder / "querier"
         member = read_member(own / IDENTITY, "querier", self.manifest)
         channel = Channel(running.url(), member, self.manifest, patience=600.0)
-        return Querier(member, self.manifest, fhe.load_public_key(own), channel)
+        return Querier(member, self.manifest, load_public_key(own), channel)
 
     def ask(self, running: Deployment, together: threading.Barrier) -> tuple[float, bool]:
         """Seconds of one batch among several that begin together, and whether it is right."""
@@ -78,8 +80,8 @@ class Asker:
 
 def _bare(asker: Asker, codes: NDArray[Any]) -> Callable[[], Any]:
     """The evaluation of one batch alone, keys loaded, as a call to time."""
-    keys = fhe.load_evaluation_keys(asker.folder / "evaluator")
-    public = fhe.load_public_key(asker.folder / "evaluator")
+    keys = load_evaluation_keys(asker.folder / "evaluator")
+    public = load_public_key(asker.folder / "evaluator")
     sent = [
         fhe.contribute(codes[:, i], public, contributor=i, name=name, federation="", batch="")
         for i, name in enumerate(asker.manifest.clients)
@@ -160,7 +162,7 @@ def main(run: Run) -> None:
         manifest = set_up(parties, facts, heads, failure_exponent=exponent, block=queries)
         asked = np.asarray(test.X[:queries])
         codes = np.stack([head_codes(head, asked, manifest) for head in heads], axis=1)
-        secret = fhe.load_secret_keys(parties / "querier", PASSPHRASE)
+        secret = load_secret_keys(parties / "querier", PASSPHRASE)
         asker = Asker(parties, manifest, asked, classify(codes), secret, threading.Lock())
         run.progress("bare evaluation")
         bare = _bare(asker, codes)

@@ -50,31 +50,52 @@ def keys() -> None:
 @click.argument("run", type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
 @click.option(
+    "--engine",
+    type=click.Choice(["tfhe", "bgv"]),
+    default="tfhe",
+    show_default=True,
+    help="tfhe answers query by query, bgv thousands at once.",
+)
+@click.option(
     "--failure",
     type=click.Choice(["40", "64", "128"]),
-    default="128",
-    show_default=True,
-    help="A decision is wrong by noise with probability at most 2^-this.",
+    help="tfhe: a decision is wrong by noise with probability at most 2^-this; default: 128.",
 )
 @click.option(
     "--block",
-    default=32,
-    show_default=True,
-    help="Comparisons of one call of a compiled function, at most.",
+    type=int,
+    help="tfhe: comparisons of one call of a compiled function, at most; default: 32.",
 )
 @passphrase_option
 @output_options
 def new(
-    output: Output, run: Path, out: Path, failure: str, block: int, passphrase_file: Path | None
+    output: Output,
+    run: Path,
+    out: Path,
+    engine: str,
+    failure: str | None,
+    block: int | None,
+    passphrase_file: Path | None,
 ) -> None:
     """Make the querier's keys for the federation in the folder RUN."""
     import fhe
     from secure_fl.files import new_folder
-    from secure_fl.heads.codes import rule_parameters
+    from secure_fl.heads.codes import batched_parameters, rule_parameters
     from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
-    parameters = rule_parameters(manifest, failure_exponent=int(failure), block=block)
+    parameters: fhe.AnyParameters
+    if engine == "bgv":
+        if failure is not None or block is not None:
+            raise click.UsageError("--failure and --block are of --engine tfhe")
+        parameters = batched_parameters(manifest)
+        wrong = "2^-40 a batch"
+    else:
+        exponent = int(failure or 128)
+        parameters = rule_parameters(
+            manifest, failure_exponent=exponent, block=32 if block is None else block
+        )
+        wrong = f"2^-{exponent} a decision"
     passphrase = get_passphrase(passphrase_file, confirm=True)
     with output.progress() as progress, new_folder(out) as aside:
         progress("compiling and drawing keys", 0, 1)
@@ -89,6 +110,7 @@ def new(
     data = {
         "folder": str(out),
         "key": made.evaluation.fingerprint,
+        "engine": engine,
         "parameters": parameters.to_json(),
         "secret_bytes": secret,
         "public_bytes": public,
@@ -98,7 +120,7 @@ def new(
         f"{out}/secret.key      {human_bytes(secret)}, sealed; the querier alone\n"
         f"{out}/public.key      {human_bytes(public)}; the contributors and the evaluator\n"
         f"{out}/evaluation.key  {human_bytes(evaluation)}; the evaluator\n"
-        f"key {made.evaluation.fingerprint[:16]}, failure 2^-{failure} a decision"
+        f"key {made.evaluation.fingerprint[:16]}, engine {engine}, failure {wrong}"
     )
     output.result(data, text)
 

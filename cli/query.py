@@ -180,17 +180,19 @@ def infer(
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
     import fhe
+    from fhe.advice import advice
     from fhe.answered import record_answered, refuse_answered
     from secure_fl.errors import InputError
 
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
-    messages = [fhe.Contribution.load(path) for path in _contributions(sources)]
+    messages = [fhe.load_contribution(path) for path in _contributions(sources)]
     evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
     refuse_answered(keys, messages)
+    output.note(advice(evaluation.parameters, messages[0].queries))
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
-        output.note(f"writing {human_bytes(len(answer.content))} of encrypted answers")
+        output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
         size = answer.save(out)
     record_answered(keys, answer)
     output.result(
@@ -254,7 +256,7 @@ def decrypt(
     from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
-    message = fhe.Answer.load(answer)
+    message = fhe.load_answer(answer)
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
     secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
@@ -265,7 +267,7 @@ def decrypt(
     with retiring(keys, message.batch):
         found = fhe.read_answer(message, secret)
         if against is not None:
-            second = fhe.Answer.load(against)
+            second = fhe.load_answer(against)
             check_same_batch(message, second, source=str(against))
             check_agreement(found, fhe.read_answer(second, secret))
         if audit is not None:
@@ -357,6 +359,8 @@ def query(
 
     import fhe
     from fhe.audit import known_for, new_audit, spend_audit
+    from fhe.engines import tfhe_public_key
+    from fhe.keys import load_secret_keys
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service.asking import ask
@@ -371,7 +375,8 @@ def query(
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
-    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
+    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
+    secret = load_secret_keys(keys, get_passphrase(passphrase_file))
     batch = batch or new_batch()
     desk = Desk(keys)
     spend: Any = None
@@ -389,7 +394,7 @@ def query(
         if known is not None:
             desk.keep_audit(batch, known)
     channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
-    asks = Querier(member, manifest, fhe.load_public_key(keys), channel)
+    asks = Querier(member, manifest, public, channel)
     with output.progress() as progress:
         output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
         heard: set[str] = set()

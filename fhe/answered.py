@@ -10,12 +10,12 @@ from pathlib import Path
 
 from .envelope import write_atomic
 from .errors import ContributionError, InputError
-from .messages import Contribution, Message
+from .messages import Message, Sent
 
 FILE = "answered"
 
 
-def refuse_answered(folder: Path, contributions: Sequence[Contribution]) -> None:
+def refuse_answered(folder: Path, contributions: Sequence[Sent]) -> None:
     """Refuses contributions to a batch that was answered before.
 
     Raises:

@@ -17,15 +17,19 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import attrs
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from .batched.parameters import BatchedParameters
 from .code import Ints
 from .envelope import PRIVATE, read_envelope, write_envelope, write_error
 from .errors import AnswerError, FormatError, InputError
 from .parameters import RuleParameters
+
+_Parameters: TypeAlias = RuleParameters | BatchedParameters
 
 KIND = "fhe audit secret"
 _SEED_BYTES = 32
@@ -63,7 +67,7 @@ class Audit:
         keys = np.frombuffer(self._stream("positions", 8 * queries), np.uint64)
         return np.sort(np.argsort(keys, kind="stable")[: self.known]).astype(np.int64)
 
-    def codes(self, contributor: int, parameters: RuleParameters) -> Ints:
+    def codes(self, contributor: int, parameters: _Parameters) -> Ints:
         """A contributor's codes at the known queries, uniform, shape (k, classes)."""
         count = self.known * parameters.classes
         stream = self._stream(f"codes of {contributor}", 4 * count)
@@ -71,7 +75,7 @@ class Audit:
         values = np.frombuffer(stream, np.uint32).astype(np.int64) % 2**parameters.bits
         return values.reshape(self.known, parameters.classes)
 
-    def mix(self, codes: Ints, contributor: int, parameters: RuleParameters) -> Ints:
+    def mix(self, codes: Ints, contributor: int, parameters: _Parameters) -> Ints:
         """A contributor's real codes (q, classes) with the known ones between: (q + k, classes)."""
         total = len(codes) + self.known
         mixed = np.empty((total, parameters.classes), np.int64)
@@ -82,7 +86,7 @@ class Audit:
         return mixed
 
     def check(
-        self, classes: Ints, parameters: RuleParameters, *, present: Sequence[int] | None = None
+        self, classes: Ints, parameters: _Parameters, *, present: Sequence[int] | None = None
     ) -> Ints:
         """The real answers (q,) of a batch (q + k,), if every known one is right.
 

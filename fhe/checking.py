@@ -11,10 +11,10 @@ import numpy as np
 
 from .code import Ints
 from .errors import AnswerError, InputError
-from .messages import Answer
+from .messages import Message
 
 
-def check_same_batch(given: Answer, second: Answer, *, source: str) -> None:
+def check_same_batch(given: Message, second: Message, *, source: str) -> None:
     """Refuses answers that are not to the same queries.
 
     Raises:

@@ -38,9 +38,11 @@ __all__ = [
     "PRIVATE",
     "PUBLIC",
     "Envelope",
+    "Payload",
     "pack",
     "read_envelope",
     "read_header",
+    "read_in_parts",
     "unpack",
     "write_atomic",
     "write_envelope",
@@ -74,6 +76,40 @@ class Envelope:
     kind: str
     header: Mapping[str, Any]
     payload: bytes
+
+
+@dataclass(frozen=True)
+class Payload:
+    """A payload that is read in parts: of a file, or of bytes in memory.
+
+    Attributes:
+        source: the file, or the bytes.
+        start: where the payload begins in it.
+        size: its bytes.
+    """
+
+    source: Path | bytes
+    start: int
+    size: int
+
+    def read(self, start: int, size: int) -> bytes:
+        """Bytes of the payload from a place on; fewer at its end.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        size = max(0, min(size, self.size - start))
+        start += self.start
+        if isinstance(self.source, bytes):
+            return self.source[start : start + size]
+        try:
+            with self.source.open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except OSError as problem:
+            raise InputError(
+                f"{self.source}: cannot be read: {problem.strerror or problem}"
+            ) from problem
 
 
 def pack(kind: str, header: Mapping[str, Any], payload: bytes = b"") -> bytes:
@@ -150,6 +186,36 @@ def read_envelope(
         # One byte more than it should have, so that an overlong file is seen without reading it.
         rest = file.read(head_length + payload_length + _DIGEST + 1)
     return unpack(frame + rest, kind, source=path, max_payload=max_payload)
+
+
+def read_in_parts(
+    path: str | Path, kind: str | Iterable[str] | None = None, *, max_payload: int = MAX_PAYLOAD
+) -> tuple[str, dict[str, Any], Payload]:
+    """Kind, header and payload of a file; digest and length are checked, the payload stays there.
+
+    Raises:
+        InputError: the file cannot be read.
+        VersionError, FormatError: as `unpack`.
+    """
+    digest = hashlib.sha256()
+    with _open(path) as file:
+        frame = file.read(_FRAME.size)
+        head_length, payload_length = _frame(frame, path, max_payload)
+        text = file.read(head_length)
+        digest.update(frame + text)
+        left = payload_length
+        while left and (block := file.read(min(left, 1 << 20))):
+            digest.update(block)
+            left -= len(block)
+        rest = file.read(_DIGEST + 1)
+    if left or len(rest) != _DIGEST:
+        state = "too long" if len(rest) > _DIGEST else "truncated"
+        raise FormatError(f"{path}: {state}; get it again")
+    if digest.digest() != rest:
+        raise FormatError(f"{path}: its digest does not fit its content; get it again")
+    found, header = _header(text, path)
+    _check_kind(found, kind, path)
+    return found, header, Payload(Path(path), _FRAME.size + head_length, payload_length)
 
 
 def read_header(

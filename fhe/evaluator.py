@@ -6,6 +6,7 @@ a record, a measure, a code nor an answer.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from .keys import EvaluationKeys
 from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs, smallest
 from .library import signals_kept
 from .lwe_layout import result_of, split, to_value
-from .messages import Answer, Contribution
+from .messages import Answer, Contribution, Sent
 from .operands import call_in_blocks
 from .parameters import RuleParameters
 from .public_key import PublicKey, RingCiphertexts, check_size, to_integers
@@ -168,15 +169,41 @@ def _phase(kind: str, level: int, parameters: RuleParameters) -> str:
     return others.get(kind, f"level {level + 1} of {levels(parameters)}")
 
 
-def checked(
-    contributions: Sequence[Contribution], keys: EvaluationKeys, public: PublicKey
-) -> list[Contribution]:
+class _Keys(Protocol):
+    """What is compared of evaluation keys, of any engine."""
+
+    @property
+    def parameters(self) -> Any:
+        """Of the rule."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the keys."""
+
+
+class _Public(Protocol):
+    """What is compared of a public key, of any engine."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the key."""
+
+
+S = TypeVar("S", bound=Sent)
+
+
+def checked(contributions: Sequence[S], keys: _Keys, public: _Public) -> list[S]:
     """The contributions in order of position, if they belong together.
+
+    Args:
+        contributions: of any engine, in any order.
+        keys: of the querier.
+        public: of the querier.
 
     Raises:
         ContributionError: as `evaluate`.
     """
-    by_position: dict[int, Contribution] = {}
+    by_position: dict[int, S] = {}
     for each in contributions:
         _check_belongs(each, contributions[0], keys, public)
         if each.contributor in by_position:
@@ -195,9 +222,7 @@ def checked(
     return [by_position[i] for i in range(expected)]
 
 
-def _check_belongs(
-    each: Contribution, first: Contribution, keys: EvaluationKeys, public: PublicKey
-) -> None:
+def _check_belongs(each: Sent, first: Sent, keys: _Keys, public: _Public) -> None:
     facts = (
         ("rule parameters", each.parameters, keys.parameters),
         ("key", each.key, keys.fingerprint),

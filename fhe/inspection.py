@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
+from .batched.inspection import BatchedKeyFacts, describe_batched
+from .batched.keys import BatchedEvaluationKeys
 from .compiled import compiled_rule
-from .contributor import contribute
+from .engines import (
+    AnyEvaluationKeys,
+    AnyPublicKey,
+    AnySecretKeys,
+    contribute,
+    evaluate,
+    read_answer,
+)
 from .errors import AnswerError
-from .evaluator import Progress, evaluate, quiet
-from .keys import EvaluationKeys, SecretKeys
+from .evaluator import Progress, quiet
+from .keys import EvaluationKeys
 from .lwe_layout import read_specs
-from .public_key import PublicKey
-from .querier import read_answer
+from .readers import READERS
 from .simulation import plain
 
 SECURITY = (
     "128 bits against known lattice attacks, by the parameter curves of concrete-python 2.11;"
     " rests on LWE with binary secrets"
-)
-READERS = (
-    "The querier, holding secret.key, reads answers, and every contribution if it is handed one.",
-    "Contributors, holding public.key, read nothing, not even what they sent.",
-    "The evaluator, holding evaluation.key and public.key, reads nothing.",
-    "Querier and evaluator together read every contribution: one integer per client and query,"
-    " the smallest code and its class.",
-    "Never publish decrypted answers next to their ciphertexts.",
 )
 PUBLIC_KEY = (
     "contributions rest on module-LWE with a binary secret at the rank, degree and noise of the"
@@ -77,8 +77,12 @@ class KeyFacts:
         return "\n".join(lines)
 
 
-def describe_keys(keys: EvaluationKeys) -> KeyFacts:
-    """The facts of a rule's keys; compiles the circuit."""
+def describe_keys(keys: AnyEvaluationKeys) -> "KeyFacts | BatchedKeyFacts":
+    """The facts of a rule's keys; compiles TFHE's circuit."""
+    return describe_batched(keys) if isinstance(keys, BatchedEvaluationKeys) else _described(keys)
+
+
+def _described(keys: EvaluationKeys) -> KeyFacts:
     circuit = compiled_rule(keys.parameters)
     return KeyFacts(
         keys.fingerprint,
@@ -108,9 +112,9 @@ def _lattices(keyset: dict[str, Any]) -> Iterator[str]:
 
 
 def self_test(
-    secret: SecretKeys,
-    evaluation: EvaluationKeys,
-    public: PublicKey,
+    secret: AnySecretKeys,
+    evaluation: AnyEvaluationKeys,
+    public: AnyPublicKey,
     *,
     progress: Progress = quiet,
 ) -> int:

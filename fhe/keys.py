@@ -96,7 +96,7 @@ def generate_keys(parameters: RuleParameters) -> SecretKeys:
 def save_secret_keys(folder: Path, keys: SecretKeys, passphrase: str) -> int:
     """Writes `secret.key`, sealed, mode 0600; returns its bytes."""
     header = _header(keys.evaluation)
-    sealing, sealed = seal(keys.client.keys.serialize(), passphrase, _context(header))
+    sealing, sealed = seal(keys.client.keys.serialize(), passphrase, seal_context(header))
     path = folder / SECRET_FILE
     return write_envelope(path, SECRET_KIND, {**header, "seal": sealing}, sealed, mode=PRIVATE)
 
@@ -116,7 +116,7 @@ def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
     parameters = key_parameters(envelope, path)
     header = dict(envelope.header)
     sealing = header.pop("seal", None)
-    content = unseal(envelope.payload, sealing, passphrase, _context(header))
+    content = unseal(envelope.payload, sealing, passphrase, seal_context(header))
     client = _client(parameters)
     client.keys.load_from_bytes(content)
     keys = _with_evaluation(parameters, client)
@@ -182,5 +182,6 @@ def key_parameters(envelope: Envelope, path: Path) -> RuleParameters:
     return RuleParameters.from_json(envelope.header.get("parameters"), source=str(path))
 
 
-def _context(header: dict[str, Any]) -> bytes:
+def seal_context(header: dict[str, Any]) -> bytes:
+    """What a sealed key is bound to: its file's public header."""
     return json.dumps(header, sort_keys=True).encode()

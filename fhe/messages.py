@@ -1,7 +1,7 @@
 """What the roles send each other: contributions to the evaluator, an answer to the querier."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 
@@ -15,14 +15,14 @@ class Message:
     """The facts that say where ciphertexts belong.
 
     Attributes:
-        parameters: of the rule.
+        parameters: of the rule, `PARAMETERS`.
         key: fingerprint of the evaluation keys that go with them.
         federation: fingerprint of the federation's manifest.
         batch: name of the query batch, drawn by the querier; no batch is answered twice.
         queries: number of queries, at least 1.
     """
 
-    parameters: RuleParameters
+    parameters: Any
     key: str
     federation: str
     batch: str
@@ -31,6 +31,7 @@ class Message:
     KIND = "fhe message"
     VERSION = 1
     CIPHERTEXTS = ""
+    PARAMETERS: ClassVar[type[Any]] = RuleParameters
 
     def header(self) -> dict[str, Any]:
         """Everything but the ciphertexts, as JSON types."""
@@ -94,9 +95,9 @@ class Message:
         expected = {field.name for field in attrs.fields(cls)} - {cls.CIPHERTEXTS}
         if set(fields) != expected:
             raise FormatError(f"{source}: header members are missing or unknown; get it again")
-        fields["parameters"] = RuleParameters.from_json(fields["parameters"], source=source)
+        fields["parameters"] = cls.PARAMETERS.from_json(fields["parameters"], source=source)
         for name, value in fields.items():
-            if type(value) is not _TYPES[name]:
+            if name != "parameters" and type(value) is not _TYPES[name]:
                 raise FormatError(f"{source}: header member {name} is of the wrong type")
         if fields["queries"] < 1:
             raise FormatError(f"{source}: {fields['queries']} queries; get it again")
@@ -104,7 +105,6 @@ class Message:
 
 
 _TYPES: dict[str, type] = {
-    "parameters": RuleParameters,
     "key": str,
     "federation": str,
     "batch": str,
@@ -116,22 +116,32 @@ _TYPES: dict[str, type] = {
 
 
 @attrs.frozen(kw_only=True)
-class Contribution(Message):
-    """One contributor's encrypted integers.
+class Sent(Message):
+    """What any engine's contribution says beside its ciphertexts.
 
     Attributes:
         contributor: its position, 0 to Q - 1.
         name: its name, for messages.
-        public: fingerprint of the public key they are under.
-        content: words of the ring ciphertexts, as `encrypt_digits` gives them.
+        public: fingerprint of the public key that the ciphertexts are under.
     """
 
     contributor: int
     name: str
     public: str
-    content: bytes = attrs.field(repr=False)
 
     KIND = "fhe contribution"
+
+
+@attrs.frozen(kw_only=True)
+class Contribution(Sent):
+    """One contributor's encrypted integers.
+
+    Attributes:
+        content: words of the ring ciphertexts, as `encrypt_digits` gives them.
+    """
+
+    content: bytes = attrs.field(repr=False)
+
     # Version 1 held ciphertexts made with the secret key, version 2 of digits in bases 2 and 4.
     VERSION = 3
     CIPHERTEXTS = "content"

@@ -5,6 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from .batched.clear import simulate_batched
+from .batched.parameters import BatchedParameters
 from .circuits import compile_rule
 from .code import Ints
 from .errors import InputError
@@ -13,7 +15,7 @@ from .operands import call_in_blocks, integers_of
 from .parameters import RuleParameters
 
 
-def _check(codes: Ints, parameters: RuleParameters) -> None:
+def _check(codes: Ints, parameters: RuleParameters | BatchedParameters) -> None:
     if codes.ndim != 3 or codes.shape[1] != parameters.contributors:
         raise InputError(
             f"codes: shape {codes.shape}, expected (queries, {parameters.contributors},"
@@ -21,8 +23,8 @@ def _check(codes: Ints, parameters: RuleParameters) -> None:
         )
 
 
-def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
-    """The classes by the compiled functions on clear integers.
+def simulate(codes: Ints, parameters: RuleParameters | BatchedParameters) -> Ints:
+    """The classes by the engine's own circuit on clear integers.
 
     Args:
         codes: shape (queries, contributors, classes).
@@ -31,6 +33,9 @@ def simulate(codes: Ints, parameters: RuleParameters) -> Ints:
     Returns:
         Shape (queries,).
     """
+    if isinstance(parameters, BatchedParameters):
+        _check(codes, parameters)
+        return simulate_batched(codes, parameters)
     return parameters.decode([simulate_outputs(codes, parameters)], len(codes))
 
 
@@ -60,7 +65,7 @@ def simulate_outputs(codes: Ints, parameters: RuleParameters) -> Ints:
     return rule_outputs(parameters, integers, len(codes), run)
 
 
-def plain(codes: Ints, parameters: RuleParameters) -> Ints:
+def plain(codes: Ints, parameters: RuleParameters | BatchedParameters) -> Ints:
     """The classes in plain arithmetic; same arguments and result as `simulate`."""
     _check(codes, parameters)
     packing = parameters.packing

@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fhe import CodeRange, RuleParameters, encode_measures
+from fhe import (
+    BatchedParameters,
+    CodeRange,
+    RuleParameters,
+    choose_parameters,
+    encode_measures,
+)
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 
@@ -38,3 +44,15 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
         failure_exponent=failure_exponent,
         block=block,
     )
+
+
+def batched_parameters(manifest: Manifest) -> BatchedParameters:
+    """The parameters of a federation for batches of thousands.
+
+    Args:
+        manifest: the federation's facts. Its rule may be either: both name the same class.
+
+    Raises:
+        fhe.InputError: more contributors, classes or code bits than the engine offers.
+    """
+    return choose_parameters(len(manifest.clients), len(manifest.classes), manifest.bits)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fhe
+from fhe.batched import inspection
 from fhe.inspection import PUBLIC_KEY, SECURITY, describe_keys
 from secure_fl.errors import InputError
 from secure_fl.heads.codes import rule_parameters
@@ -48,7 +49,7 @@ class Encryption:
         sent: files and messages.
     """
 
-    parameters: fhe.RuleParameters
+    parameters: fhe.AnyParameters
     key: str | None
     lattices: tuple[str, ...]
     security: tuple[str, ...]
@@ -78,7 +79,7 @@ def read_encryption(
     sent = [Sent(FILE_NAME, "everybody", 1, (run / FILE_NAME).stat().st_size)]
     key: str | None = None
     lattices: tuple[str, ...] = ()
-    parameters = rule_parameters(manifest, failure_exponent=128, block=32)
+    parameters: fhe.AnyParameters = rule_parameters(manifest, failure_exponent=128, block=32)
     if keys is not None:
         parameters, key, lattices = _keys(keys, manifest)
         sent += [
@@ -87,24 +88,32 @@ def read_encryption(
             if (keys / name).exists()
         ]
     sent += _messages(manifest, contributions, answers)
-    return Encryption(parameters, key, lattices, (SECURITY, PUBLIC_KEY), tuple(sent))
+    batched = isinstance(parameters, fhe.BatchedParameters)
+    security = (
+        inspection.SECURITY if batched else SECURITY,
+        (inspection.PUBLIC_KEY if batched else PUBLIC_KEY),
+    )
+    return Encryption(parameters, key, lattices, security, tuple(sent))
 
 
-def _keys(keys: Path, manifest: Manifest) -> tuple[fhe.RuleParameters, str, tuple[str, ...]]:
+def _keys(keys: Path, manifest: Manifest) -> tuple[fhe.AnyParameters, str, tuple[str, ...]]:
     public = fhe.load_public_key(keys)
     found = public.parameters
-    expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
-    if found != expected:
+    # The batched engine's keys serve either rule: both name the same class.
+    rule = manifest.rule if isinstance(found, fhe.BatchedParameters) else found.rule
+    facts = (found.contributors, found.classes, found.bits, rule)
+    expected = (len(manifest.clients), len(manifest.classes), manifest.bits, manifest.rule)
+    if facts != expected:
         raise InputError(
             f"{keys}: keys for {found.contributors} contributors, {found.classes} classes,"
-            f" {found.bits}-bit codes and the {found.rule} rule, the federation has"
-            f" {expected.contributors}, {expected.classes}, {expected.bits} and {expected.rule};"
+            f" {found.bits}-bit codes and the {rule} rule, the federation has"
+            f" {expected[0]}, {expected[1]}, {expected[2]} and {expected[3]};"
             " name the folder of this federation's keys"
         )
     if not (keys / "evaluation.key").exists():
         return found, public.key, ()
-    facts = describe_keys(fhe.load_evaluation_keys(keys))
-    return found, facts.fingerprint, facts.lattices
+    described = describe_keys(fhe.load_evaluation_keys(keys))
+    return found, described.fingerprint, described.lattices
 
 
 def _messages(
@@ -112,14 +121,14 @@ def _messages(
 ) -> list[Sent]:
     sent = []
     if contributions:
-        loaded = [fhe.Contribution.load(path) for path in contributions]
+        loaded = [fhe.load_contribution(path) for path in contributions]
         for path, each in zip(contributions, loaded, strict=True):
             _check(path, each.federation, manifest)
         size = sum(path.stat().st_size for path in contributions)
         queries = sum(each.queries for each in loaded)
         sent.append(Sent("contributions", "the evaluator", len(loaded), size, queries))
     for path in answers:
-        answer = fhe.Answer.load(path)
+        answer = fhe.load_answer(path)
         _check(path, answer.federation, manifest)
         sent.append(Sent("answer", "the querier", 1, path.stat().st_size, answer.queries))
     return sent

@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 
 import dp
+import fhe
 from dp.statement import RELEASED_ONCE
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.report import figures, html
@@ -283,15 +284,29 @@ def _encryption(facts: Facts) -> list[str]:
         ("contributors", p.contributors),
         ("classes", p.classes),
         ("code", f"{p.bits} bits on [{facts.manifest.low:g}, {facts.manifest.high:g}]"),
-        ("digits a query", f"{p.columns} in base {p.base}"),
-        ("table look-ups a decision", p.lookups),
-        ("a decision is wrong by noise", f"with probability at most 2^-{p.failure_exponent}"),
-        ("comparisons of one call at most", p.block),
+        *_engine(p),
         ("keys", found.key or "none given (--keys); the default of securefl keys new is assumed"),
     ]
     return [
         html.facts(pairs),
         html.bullets([*found.lattices, *(_sentence(each) for each in found.security)]),
+    ]
+
+
+def _engine(p: fhe.AnyParameters) -> list[tuple[str, html.Cell]]:
+    if isinstance(p, fhe.BatchedParameters):
+        return [
+            ("engine", "bgv"),
+            ("ciphertexts of a contributor", p.layout.ciphertexts),
+            ("queries in them, at most", p.degree),
+            ("a batch is wrong by noise", "with probability at most 2^-40"),
+        ]
+    return [
+        ("engine", "tfhe"),
+        ("digits a query", f"{p.columns} in base {p.base}"),
+        ("table look-ups a decision", p.lookups),
+        ("a decision is wrong by noise", f"with probability at most 2^-{p.failure_exponent}"),
+        ("comparisons of one call at most", p.block),
     ]
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit, known_for, new_audit
+from fhe.engines import tfhe_public_key
+from fhe.keys import load_secret_keys
 from fhe.retirement import retiring
 from secure_fl.crypto.passphrase import PASSPHRASE_VARIABLE
 from secure_fl.errors import InputError
@@ -112,8 +114,8 @@ class QueryClient:
                 f"passphrase: missing; hand one in, or set {PASSPHRASE_VARIABLE}, for the secret"
                 f" key in {self._folder}"
             )
-        self._secret = fhe.load_secret_keys(self._folder, told)
-        public = fhe.load_public_key(self._folder)
+        self._secret = load_secret_keys(self._folder, told)
+        public = tfhe_public_key(fhe.load_public_key(self._folder), user="the service")
         self._leak_bits, self._terms = leak_bits, BatchTerms(quorum=quorum)
 
         def querier() -> Querier:

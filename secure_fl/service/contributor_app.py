@@ -10,6 +10,7 @@ import fastapi
 from fastapi import FastAPI
 
 import fhe
+from fhe.engines import tfhe_public_key
 from secure_fl.errors import InputError
 from secure_fl.files import make_folder
 from secure_fl.heads.head import load_head
@@ -42,7 +43,7 @@ def load_contributor(
     """
     manifest = load_manifest(run)
     member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
-    public = fhe.load_public_key(keys)
+    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"

@@ -6,6 +6,7 @@ from pathlib import Path
 from attrs import frozen
 
 import fhe
+from fhe.engines import tfhe_public_key
 from fhe.public_key import ciphertext_bytes
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import InputError
@@ -80,7 +81,8 @@ def load_federation(folder: Path) -> Federation:
     """
     manifest = load_manifest(folder)
     members = signature_keys(manifest)
-    public, evaluation = fhe.load_public_key(folder), fhe.load_evaluation_keys(folder)
+    public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
+    evaluation = fhe.load_evaluation_keys(folder)
     found = public.parameters
     expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
     if found != expected:

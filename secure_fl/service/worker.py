@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import fhe
+from fhe.keys import load_evaluation_keys
 from fhe.knockout import calls_of
 from secure_fl.service.registry import Federation, load_federations
 from secure_fl.service.store import Batch, Store
@@ -99,7 +100,7 @@ def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: Te
 @lru_cache(maxsize=4)
 def _evaluation_keys(folder: Path) -> fhe.EvaluationKeys:
     # Loading them into the library takes about a second and 25 MB and more.
-    return fhe.load_evaluation_keys(folder)
+    return load_evaluation_keys(folder)
 
 
 def _listen(jobs: "queue.Queue[int | None]") -> None:
