@@ -26,14 +26,14 @@ REST = ["north", "west"]
 
 
 def decided_by_south(made):
-    """Three queries whose classes are others without south."""
+    """Three queries, first those whose classes are others without south."""
     everybody, without = (np.array(made.clear(slice(None), *who)) for who in ((), (REST,)))
-    return np.flatnonzero(everybody != without)[:3]
+    assert (everybody != without).any()
+    return np.argsort(everybody == without, kind="stable")[:3]
 
 
 def contributions(made, batch="b"):
     rows = decided_by_south(made)
-    assert len(rows) == 3
     return [
         fhe.contribute(
             made.codes[rows, i],
