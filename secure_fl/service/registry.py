@@ -90,6 +90,7 @@ def load_federation(folder: Path) -> Federation:
         )
     if public.key != evaluation.fingerprint:
         raise InputError(f"{folder}: public.key and evaluation.key are of different key folders")
+    evaluation.check()
     return Federation(folder, manifest, public, members)
 
 
