@@ -4,7 +4,6 @@ For single files see `fhe.envelope.write_atomic`.
 """
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fhe.envelope import load_json
 from secure_fl.errors import InputError
 
 
@@ -79,10 +79,12 @@ def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > max_bytes:
             raise InputError(f"{path}: larger than {max_bytes} bytes, not a {what}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"{path}: not found; expected a {what}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")

@@ -92,7 +92,7 @@ def load(path: Path) -> Snapshot:
             content["state"],
             content["sums"],
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FederationError(f"{path}: not a checkpoint of this version ({error})") from None
 
 

@@ -4,7 +4,6 @@ It calls the evaluator and opens no port to anybody. What its owner insists on, 
 asks, is its `Terms`.
 """
 
-import json
 import logging
 import threading
 import time
@@ -160,11 +159,11 @@ def answer_batches(
 
 def _names(listed: bytes) -> list[str]:
     try:
-        names = json.loads(listed)["batches"]
+        names = load_json(listed)["batches"]
         # They become parts of paths.
         if all(BATCH.fullmatch(name) for name in names):
             return list(names)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ServiceError("the evaluator's list of batches cannot be read")
 

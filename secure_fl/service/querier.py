@@ -196,9 +196,9 @@ _STATUS = {"state": str, "reason": str, "done": int, "total": int, "present": li
 
 def _status(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        found = load_json(content)
         if {name: type(value) for name, value in found.items()} == _STATUS:
             return dict(found)
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         pass
     raise ServiceError("the evaluator's status of the batch cannot be read")

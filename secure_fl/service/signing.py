@@ -141,11 +141,11 @@ def read_token(value: str, kind: type[Claims]) -> tuple[Token, Claims]:
             raise ValueError
         parts = [base64.b64decode(part, b"-_", validate=True) for part in value.split(".")]
         text, signature = parts
-        found = json.loads(text)
+        found = load_json(text)
         kinds = {field.name: field.type for field in attrs.fields(kind)}
         if len(signature) != SIGNATURE or {k: type(v) for k, v in found.items()} != kinds:
             raise ValueError
-    except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
+    except (ValueError, TypeError, AttributeError, binascii.Error):
         raise ServiceError("its signature header cannot be read") from None
     claims = kind(**found)
     return Token(claims, text, signature), claims

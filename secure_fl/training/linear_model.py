@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -114,7 +113,7 @@ class LinearModel:
                 random,
                 told.origin,
             )
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except UNFIT as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
 
 

@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from safetensors import SafetensorError
+
 FILE = "model"
 """Name of the model in a run folder."""
 PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
+UNFIT = (
+    *(SafetensorError, AttributeError, KeyError, OverflowError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What reading a model raises whose header and arrays do not fit each other."""
 LINEAR, NETWORK = "linear model", "network"
 """Kinds of its envelope."""
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -133,7 +132,7 @@ class TrainedNetwork:
                 told.scale,
                 told.origin,
             )
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except UNFIT as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
 
 
