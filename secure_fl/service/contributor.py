@@ -12,6 +12,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 import fhe
+from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.codes import head_codes

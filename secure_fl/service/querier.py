@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit
+from fhe.envelope import load_json
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel

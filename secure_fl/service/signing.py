@@ -16,6 +16,7 @@ from typing import TypeVar
 import attrs
 from attrs import frozen
 
+from fhe.envelope import load_json
 from secure_fl.crypto.keys import SIGNATURE, Directory, verify
 from secure_fl.errors import ProtocolError, ServiceError
 from secure_fl.service.members import Member

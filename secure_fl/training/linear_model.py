@@ -14,7 +14,7 @@ from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-from secure_fl.training.model_files import FILE, LINEAR, Description
+from secure_fl.training.model_files import FILE, LINEAR, UNFIT, Description
 
 
 @dataclass(frozen=True, eq=False)

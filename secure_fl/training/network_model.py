@@ -23,7 +23,7 @@ from secure_fl.trainers.networks.models import (
     load,
     predictions,
 )
-from secure_fl.training.model_files import FILE, NETWORK, Description
+from secure_fl.training.model_files import FILE, NETWORK, UNFIT, Description
 
 KINDS: dict[str, type[Model]] = {
     each.__name__: each for each in (LinearModel, FourierModel, Perceptron, ConvNet)
