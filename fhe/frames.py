@@ -141,7 +141,8 @@ def key_frame(content: bytes, rule: CompiledRule) -> KeyFrame:
     count = int.from_bytes(content[:4], "little") + 1
     lengths = np.frombuffer(content, "<u4", count, 4).astype(int) * _WORD
     start = -(-4 * (count + 1) // _WORD) * _WORD + int(lengths[0]) + _WORD
-    parts, gaps, position = [content[:start]], [], start
+    gaps: list[int] = []
+    parts, position = [content[:start]], start
     for length in lengths[1:].tolist():
         if gaps:
             parts.append(content[position : position + _WORD])

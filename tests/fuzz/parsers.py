@@ -130,9 +130,8 @@ def _answer(folder: Path) -> tuple[list[bytes], Read]:
 
 def _public_again(header: dict[str, Any], content: bytes) -> dict[str, Any]:
     parameters = rule_keys()[0].parameters
-    found = hashlib.sha256(
-        f"{parameters.fingerprint()}{header.get('key')}".encode("utf-8", "replace")
-    )
+    key = header["key"] if isinstance(header.get("key"), str) else ""
+    found = hashlib.sha256(f"{parameters.fingerprint()}{key}".encode("utf-8", "replace"))
     found.update(content)
     return {**header, "public": found.hexdigest()}
 
