@@ -16,7 +16,8 @@ Assumption: module-LWE with a binary secret is as hard at rank k and degree N as
 GLWE to be, at the same dimension k N and at least that deviation. It is used twice: (A, B) hides s,
 and the k + 1 samples of a ciphertext hide r, hence m. The library's evaluation keys hold GLWE
 samples under the same s already. `LibraryError` refuses a dimension or deviation below the
-library's 128-bit curve. Ciphertexts are IND-CPA, not CCA: they can be altered in transit, as those of the library can.
+library's 128-bit curve. Ciphertexts are IND-CPA, not CCA: they can be altered in transit, as those
+of the library can.
 
 sigma: TFHE-rs takes 3.1 times the library's deviation at k N = 2048 (its curve for 132 bits). More
 noise is never less secure and costs nothing but room in the failure probability, of which there is
