@@ -11,7 +11,7 @@ FILE = "model"
 PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
 UNFIT = (
-    *(SafetensorError, AttributeError, KeyError, OverflowError, RuntimeError),
+    *(SafetensorError, AttributeError, LookupError, OverflowError, RuntimeError),
     *(TypeError, ValueError),
 )
 """What reading a model raises whose header and arrays do not fit each other."""

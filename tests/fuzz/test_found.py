@@ -70,9 +70,13 @@ def test_a_ledger_without_a_data_set_is_refused(tmp_path):
         Ledger.open(path)
 
 
-def test_a_network_whose_model_is_no_object_is_refused(tmp_path):
+@pytest.mark.parametrize("change", [0.5, [], {"n_inputs": []}, "sizes"])
+def test_a_network_whose_model_is_none_is_refused(tmp_path, change):
     found = unpack((GOLDEN / "run-mlp" / "model").read_bytes())
-    header = {**found.header, "kind": found.kind, "model": 0.5}
+    if change == "sizes":
+        listed = {k: [] if isinstance(v, list) else v for k, v in found.header["model"].items()}
+        change = listed
+    header = {**found.header, "kind": found.kind, "model": change}
     path = tmp_path / "model"
     path.write_bytes(enveloped(json.dumps(header).encode(), found.payload))
     with pytest.raises(DataFormatError, match="do not belong together"):
