@@ -1,6 +1,7 @@
 """Client files in NumPy's archive format: arrays X and y, without pickle and with size caps."""
 
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -178,6 +179,10 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
         raise FormatError(f"{source} is truncated or its header is wrong")
     if dtype.itemsize == 0:
         raise FormatError(f"{source} holds values of size 0; store numbers or text")
+    if dtype.kind == "U":
+        points = np.frombuffer(body, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max(initial=0) > sys.maxunicode:
+            raise FormatError(f"{source} holds text with characters that do not exist")
     flat = np.frombuffer(body, dtype=dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
 

@@ -61,6 +61,16 @@ def test_a_lying_header_of_an_array_is_refused_without_its_memory(header, tmp_pa
         read_matrix(tmp_path / "a.npy")
 
 
+@pytest.mark.parametrize("order", "<>")
+def test_text_of_characters_that_do_not_exist_is_refused(order):
+    """Python's own strings cannot hold them; NumPy raises SystemError when they are read."""
+    made = io.BytesIO()
+    np.save(made, np.array(["ab"], f"{order}U2"))
+    content = made.getvalue()[:-4] + b"\xff\x00\xff\x00"
+    with pytest.raises(DataFormatError, match="characters that do not exist"):
+        array_of(content, "a.npy")
+
+
 def test_a_ledger_without_a_data_set_is_refused(tmp_path):
     lines = [json.loads(line) for line in (GOLDEN / "record.ledger").read_bytes().splitlines()]
     body = {k: v for k, v in lines[0].items() if k not in ("data_set", "previous", "digest")}
