@@ -180,7 +180,7 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
     if dtype.itemsize == 0:
         raise FormatError(f"{source} holds values of size 0; store numbers or text")
     if dtype.kind == "U":
-        points = np.frombuffer(body, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        points = np.frombuffer(body, f"{dtype.str[0]}u4")
         if points.max(initial=0) > sys.maxunicode:
             raise FormatError(f"{source} holds text with characters that do not exist")
     flat = np.frombuffer(body, dtype=dtype)

@@ -153,7 +153,7 @@ def open_query(
         tensors = load_tensors(plain)
         features, seed = tensors["features"], tensors.get("audit seed")
         known = tensors.get("audit known", np.zeros(1, np.int64))
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise FormatError("sealed query: holds no queries") from error
     if known.shape != (1,) or known.dtype != np.int64:
         raise FormatError("sealed query: its number of known answers is none")

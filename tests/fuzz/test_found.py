@@ -18,7 +18,7 @@ from secure_fl.errors import InputError
 from secure_fl.heads.queries import read_matrix
 from secure_fl.training.network_model import TrainedNetwork
 from tests.fuzz.mutations import enveloped
-from tests.fuzz.parsers import GOLDEN
+from tests.fuzz.parsers import GOLDEN, PARSERS
 
 
 def test_half_a_surrogate_pair_in_a_header_is_refused():
@@ -34,6 +34,16 @@ def test_deep_nesting_is_no_recursion_error(tmp_path):
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(InputError, match="not a directory"):
         read_directory(path)
+
+
+def test_a_sealed_query_of_too_many_dimensions_is_refused(tmp_path):
+    """NumPy has 32; safetensors any number. A querier that cheats can seal what it likes."""
+    samples, read = PARSERS["sealed query's content"].make(tmp_path)
+    header = {"features": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
+    text = json.dumps(header).encode()
+    assert read(samples[0])
+    with pytest.raises(FormatError, match="holds no queries"):
+        read(len(text).to_bytes(8, "little") + text + bytes(4))
 
 
 def npy(header: str) -> bytes:
