@@ -42,7 +42,7 @@ def test_a_sealed_query_of_too_many_dimensions_is_refused(tmp_path):
     header = {"features": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
     text = json.dumps(header).encode()
     assert read(samples[0])
-    with pytest.raises(FormatError, match="holds no queries"):
+    with pytest.raises(DataFormatError, match="holds no queries"):
         read(len(text).to_bytes(8, "little") + text + bytes(4))
 
 
