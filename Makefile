@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null && echo $$p && break; done)
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-network test test-all attacks coverage docs wheel wheel-test check format clean
+.PHONY: demo demo-network test test-all attacks fuzz coverage docs wheel wheel-test check format clean
 .DEFAULT_GOAL := demo
 
 $(STAMP): pyproject.toml constraints.txt
@@ -31,6 +31,11 @@ test-all: $(STAMP)
 # Every attack on the protocols: what the attacker holds, what it got, what it gets.
 attacks: $(STAMP)
 	$(BIN)/python -m tests.attacks
+
+# Changed samples of every parser of foreign bytes, for as long as you like: make fuzz MINUTES=60
+MINUTES ?= 10
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 # Lines and branches that the everyday tests run, commands in their own processes included.
 coverage: $(STAMP)

@@ -500,9 +500,11 @@ def _verified(content: bytes, path: Path) -> list[dict[str, Any]]:
             f" expected {FORMAT!r} version {VERSION}"
         )
     try:
+        if type(lines[0]["data_set"]) is not str:
+            raise TypeError("a data set without a name")
         _budget_from_json(lines[0]["budget"])
         _events(lines)
-    except (InputError, KeyError, TypeError) as error:
+    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
     return lines
 

@@ -13,6 +13,7 @@ import platform
 import stat
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .circuits import compile_rule
-from .envelope import PRIVATE, read_envelope, write_envelope
+from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, InputError
 from .library import concrete_fhe, remove_at_exit
 from .parameters import RuleParameters
@@ -59,20 +60,20 @@ def compiled_rule(parameters: RuleParameters) -> CompiledRule:
         InputError: the cache folder is somebody else's or open to others.
         LibraryError: the compiler found no secure parameters, or other ones than asked for.
     """
-    folder = cache_folder()
-    path = folder / _name(parameters)
-    if path.exists():
-        check_private(folder)
-        try:
-            return _load(path)
-        except FormatError as error:
-            warnings.warn(f"{error}; compiling again", CacheWarning, stacklevel=2)
+    path = entry(parameters, _SOURCES)
+    kept = read_kept(path, KIND)
+    if kept is not None:
+        return _load(kept)
     module = compile_rule(parameters)
     lookups = sum(each.programmable_bootstrap_count for each in module.functions().values())
     found = CompiledRule(
         module.client.specs, module.server, module.p_error, module.complexity / lookups
     )
-    _keep(path, found)
+    header = {"failure": found.failure, "complexity": found.complexity}
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "server.zip"
+        found.server.save(archive)
+        keep(path, KIND, header, archive.read_bytes())
     return found
 
 
@@ -100,16 +101,55 @@ def check_private(folder: Path) -> None:
         )
 
 
-def _name(parameters: RuleParameters) -> str:
+def entry(parameters: RuleParameters, sources: Sequence[str]) -> Path:
+    """The file of the cache that belongs to a rule.
+
+    Args:
+        parameters: of the rule.
+        sources: this package's modules whose code the entry depends on.
+    """
     digest = hashlib.sha256(json.dumps(parameters.to_json(), sort_keys=True).encode())
     digest.update(f"{version('concrete-python')} {platform.machine()}".encode())
-    for source in _SOURCES:
+    for source in sources:
         digest.update(Path(__file__).with_name(f"{source}.py").read_bytes())
-    return digest.hexdigest()
+    return cache_folder() / digest.hexdigest()
 
 
-def _load(path: Path) -> CompiledRule:
-    envelope = read_envelope(path, KIND)
+def read_kept(path: Path, kind: str) -> Envelope | None:
+    """An entry of the cache; None where it is absent or damaged.
+
+    Raises:
+        InputError: the cache folder is somebody else's or open to others.
+    """
+    if not path.exists():
+        return None
+    check_private(path.parent)
+    try:
+        return read_envelope(path, kind)
+    except FormatError as error:
+        warnings.warn(f"{error}; compiling again", CacheWarning, stacklevel=3)
+        return None
+
+
+def keep(path: Path, kind: str, header: Mapping[str, Any], payload: bytes) -> None:
+    """Writes an entry of the cache, or warns that it cannot be kept.
+
+    Raises:
+        InputError: the cache folder is somebody else's or open to others.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        _warn_not_kept(f"{path.parent}: cannot be made ({error.strerror or error})")
+        return
+    check_private(path.parent)
+    try:
+        write_envelope(path, kind, header, payload, mode=PRIVATE)
+    except InputError as error:
+        _warn_not_kept(str(error))
+
+
+def _load(envelope: Envelope) -> CompiledRule:
     header, fhe = envelope.header, concrete_fhe()
     with tempfile.NamedTemporaryFile(suffix=".zip") as file:
         file.write(envelope.payload)
@@ -117,23 +157,6 @@ def _load(path: Path) -> CompiledRule:
         server = fhe.Server.load(file.name)
     remove_at_exit(server)
     return CompiledRule(server.client_specs, server, header["failure"], header["complexity"])
-
-
-def _keep(path: Path, found: CompiledRule) -> None:
-    header = {"failure": found.failure, "complexity": found.complexity}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        _warn_not_kept(f"{path.parent}: cannot be made ({error.strerror or error})")
-        return
-    check_private(path.parent)
-    with tempfile.TemporaryDirectory() as folder:
-        archive = Path(folder) / "server.zip"
-        found.server.save(archive)
-        try:
-            write_envelope(path, KIND, header, archive.read_bytes(), mode=PRIVATE)
-        except InputError as error:
-            _warn_not_kept(str(error))
 
 
 def _warn_not_kept(reason: str) -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "PUBLIC",
     "Envelope",
     "Payload",
+    "load_json",
     "pack",
     "read_envelope",
     "read_header",
@@ -333,12 +334,28 @@ def _frame(frame: bytes, source: str | Path, max_payload: int) -> tuple[int, int
 
 def _header(text: bytes, source: str | Path) -> tuple[str, dict[str, Any]]:
     try:
-        header = json.loads(text)
-    except (ValueError, RecursionError) as problem:
+        header = load_json(text)
+    except ValueError as problem:
         raise FormatError(f"{source}: its header is not JSON; get it again") from problem
     if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
         raise FormatError(f'{source}: its header is not an object with a "kind"; get it again')
     return header.pop("kind"), header
+
+
+def load_json(text: bytes | str) -> Any:
+    """JSON of a peer; its strings can be written again, so they go into digests and files.
+
+    A byte-order mark before it is left out: editors of some systems begin a file with one.
+
+    Raises:
+        ValueError: not JSON in UTF-8, nested too deeply, or a string with half a surrogate pair.
+    """
+    try:
+        found = json.loads(text if isinstance(text, str) else text.decode("utf-8-sig"))
+        json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
 
 
 def _check_kind(found: str, wanted: str | Iterable[str] | None, source: str | Path) -> None:

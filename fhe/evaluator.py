@@ -12,6 +12,7 @@ import numpy as np
 
 from .compiled import compiled_rule
 from .errors import ContributionError, InputError, LibraryError
+from .frames import frames_of
 from .keys import EvaluationKeys
 from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs, smallest
 from .library import signals_kept
@@ -48,7 +49,8 @@ def evaluate(
         InputError: the public key does not go with the evaluation keys.
         ContributionError: one is missing, twice, or belongs to other keys, another federation,
             rule or query batch; names the contributor.
-        FormatError: a ciphertext cannot be read; names the contributor.
+        FormatError: a ciphertext cannot be read, and names the contributor; or the evaluation keys
+            are no keys of the rule.
     """
     if public.key != keys.fingerprint:
         raise InputError(
@@ -58,6 +60,7 @@ def evaluate(
     ordered = checked(contributions, keys, public)
     first = ordered[0]
     progress("compiling", 0, 1)
+    keys.check()
     # Before the first minute of work, not in its middle.
     for each in ordered:
         check_size(_ciphertexts(each), public, who=_who(each))
@@ -116,6 +119,7 @@ class _Calls:
         self._keys, self._public, self._progress = keys, public, progress
         rule = compiled_rule(keys.parameters)
         self._server, self._specs = rule.server, rule.specs
+        self._frames = frames_of(keys.parameters).operands
         self.last: list[bytes] = []
 
     def run(
@@ -128,7 +132,7 @@ class _Calls:
         def call(block: tuple[Rows, ...]) -> Rows:
             nonlocal done
             size, digits, _ = block[0].shape
-            frame = self._public.frames[size]
+            frame = self._frames[size]
             values = [to_value(frame, each.reshape(size * digits, -1)) for each in block]
             with signals_kept():
                 found = self._server.run(

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 from .compiled import compiled_rule
 from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, SecretError, VersionError
-from .library import concrete_fhe, signals_kept
+from .frames import draw_keys, frames_of
+from .library import concrete_fhe
 from .parameters import RuleParameters
 from .retirement import refuse_retired
 from .seal import seal, unseal
@@ -22,6 +22,9 @@ KEY_VERSION = 3
 """Keys of versions 1 and 2 were drawn for other circuits and fit none of today's."""
 SECRET_FILE = "secret.key"
 EVALUATION_FILE = "evaluation.key"
+MAX_EVALUATION = 1 << 28
+"""Bytes of an evaluation key file's content; those of the largest circuits are near 100 MB."""
+MAX_SECRET = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -45,17 +48,24 @@ class EvaluationKeys:
 
     @cached_property
     def library_keys(self) -> Any:
-        """The library's object.
+        """The library's object; compiles the rule.
 
         Raises:
-            FormatError: the bytes are not evaluation keys.
+            FormatError: the bytes are not evaluation keys of the rule.
         """
-        fhe = concrete_fhe()
-
+        self.check()
         try:
-            return fhe.EvaluationKeys.deserialize(self.content)
+            return concrete_fhe().EvaluationKeys.deserialize(self.content)
         except RuntimeError as error:
             raise FormatError("evaluation keys: the library cannot read them") from error
+
+    def check(self) -> None:
+        """Refuses bytes that differ from keys drawn here for the rule in more than words.
+
+        Raises:
+            FormatError: so.
+        """
+        frames_of(self.parameters).keys.check(self.content)
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,13 +93,7 @@ def generate_keys(parameters: RuleParameters) -> SecretKeys:
         LibraryError: the compiler finds no secure parameters.
     """
     client = _client(parameters)
-    # The library's own default seeds come from its generator; these come from the system's.
-    with signals_kept():
-        client.keys.generate(
-            force=True,
-            secret_seed=secrets.randbits(128),
-            encryption_seed=secrets.randbits(128),
-        )
+    draw_keys(client)
     return _with_evaluation(parameters, client)
 
 
@@ -112,7 +116,7 @@ def load_secret_keys(folder: Path, passphrase: str) -> SecretKeys:
     """
     refuse_retired(folder)
     path = folder / SECRET_FILE
-    envelope = read_envelope(path, SECRET_KIND)
+    envelope = read_envelope(path, SECRET_KIND, max_payload=MAX_SECRET)
     parameters = key_parameters(envelope, path)
     header = dict(envelope.header)
     sealing = header.pop("seal", None)
@@ -140,7 +144,7 @@ def load_evaluation_keys(folder: Path) -> EvaluationKeys:
     """
     refuse_retired(folder)
     path = folder / EVALUATION_FILE
-    envelope = read_envelope(path, EVALUATION_KIND)
+    envelope = read_envelope(path, EVALUATION_KIND, max_payload=MAX_EVALUATION)
     keys = EvaluationKeys(key_parameters(envelope, path), envelope.payload)
     if envelope.header.get("key") != keys.fingerprint:
         raise FormatError(f"{path}: its fingerprint does not fit its keys; get it again")
@@ -166,17 +170,17 @@ def _header(keys: EvaluationKeys) -> dict[str, Any]:
     }
 
 
-def key_parameters(envelope: Envelope, path: Path) -> RuleParameters:
-    """Of a key file's header.
+def key_parameters(envelope: Envelope, path: Path, version: int = KEY_VERSION) -> RuleParameters:
+    """Of a key file's header; the file must be of the version.
 
     Raises:
         VersionError: of another version; names both.
         InputError: parameters that are none.
     """
-    version = envelope.header.get("version", 1)
-    if version != KEY_VERSION:
+    found = envelope.header.get("version", 1)
+    if found != version:
         raise VersionError(
-            f"{path}: a key of version {version!s:.10}, this package reads version {KEY_VERSION};"
+            f"{path}: a key of version {found!s:.10}, this package reads version {version};"
             " make new keys with this release"
         )
     return RuleParameters.from_json(envelope.header.get("parameters"), source=str(path))

@@ -225,7 +225,7 @@ def check_layout(client: Any, kind: InputType, function: str, shape: tuple[int, 
     for value in [encrypted] if operands == 1 else encrypted:
         content = value.serialize()
         frame, rows = split(content, digits.size, kind)
-        check_rows(rows, digits.ravel(), bits, kind)
+        check_rows(rows, digits.ravel(), bits, kind, 2.0**12 * kind.variance**0.5)
         if to_value(frame, rows).serialize() != content:
             raise LibraryError("concrete-python: ciphertexts do not come back from their bytes")
         frames.add(frame)
@@ -236,15 +236,22 @@ def check_layout(client: Any, kind: InputType, function: str, shape: tuple[int, 
     return frames.pop()
 
 
-def check_rows(rows: Words, digits: Any, bits: Words, kind: InputType) -> None:
+def check_rows(rows: Words, digits: Any, bits: Words, kind: InputType, most: float) -> None:
     """Compares the phases of LWE ciphertexts with the digits that they should hold.
 
+    Args:
+        rows: shape (digits, k N + 1).
+        digits: of the rows.
+        bits: of the secret key.
+        kind: of the ciphertexts.
+        most: noise that is expected, a fraction of the torus.
+
     Raises:
-        LibraryError: a phase is off by more than 2^12 standard deviations of a fresh encryption.
+        LibraryError: a phase is off by more, or by a quarter of a message's step.
     """
     error = np.abs(signed(phases(rows, bits) - (digits.astype(np.uint64) << np.uint64(kind.shift))))
-    limit = 2.0**WORD_BITS * kind.variance**0.5 * 2**12
-    if error.max() > min(limit, 2.0 ** (kind.shift - 2)):
+    limit = min(2.0**WORD_BITS * most, 2.0 ** (kind.shift - 2))
+    if error.max() > limit:
         raise LibraryError(
             f"concrete-python: a ciphertext's phase is off by {error.max():.3g}, expected at most"
             f" {limit:.3g}: the layout of its bytes changed; install the pinned version"

@@ -6,7 +6,6 @@ of one line here: `InputError` where the place cannot be used, `StorageError` wh
 
 import contextlib
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fhe.envelope import FULL
+from fhe.envelope import FULL, load_json
 from fhe.errors import StorageError
 from secure_fl.errors import InputError
 
@@ -250,11 +249,12 @@ def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > max_bytes:
             raise InputError(f"{path}: larger than {max_bytes} bytes, not a {what}")
-        # Editors of some systems begin a file with a byte-order mark.
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = load_json(path.read_bytes())
     except FileNotFoundError as error:
         raise InputError(f"{path}: not found; expected a {what}") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as JSON ({type(error).__name__})") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")

@@ -1,10 +1,9 @@
 """Files of a node's lasting signature key, and of everybody's public halves."""
 
-import json
 import os
 from pathlib import Path
 
-from fhe.envelope import PRIVATE, write_atomic
+from fhe.envelope import PRIVATE, load_json, write_atomic
 from secure_fl.crypto.keys import KEY, Directory, Identity
 from secure_fl.errors import InputError
 
@@ -46,7 +45,7 @@ def read_directory(path: Path) -> Directory:
         InputError: it cannot be read or holds something else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = load_json(path.read_bytes())
         keys = {str(name): bytes.fromhex(key) for name, key in found.items()}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None

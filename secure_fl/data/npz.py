@@ -1,11 +1,13 @@
 """Client files in NumPy's archive format: arrays X and y, without pickle and with size caps."""
 
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -155,26 +157,44 @@ def _members(path: Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, 
 
 
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
-    """One array; its header must promise exactly the bytes that follow it."""
     if info.flag_bits & 1:
         raise FormatError(f"{path}: encrypted archive; write it with numpy.savez")
-    stream = BytesIO(archive.read(info))
+    return array_of(archive.read(info), f"{path}: {info.filename}")
+
+
+def array_of(content: bytes, source: str) -> NDArray[Any]:
+    """One array of NumPy's format; its header must promise exactly the bytes that follow it.
+
+    Args:
+        content: of a `.npy` file.
+        source: whose it is, for messages.
+
+    Raises:
+        FormatError: damaged, or an array of Python objects or of values of size 0.
+    """
+    stream = BytesIO(content)
     try:
         shape, fortran, dtype = _header(stream)
-    except ValueError:
-        raise FormatError(f"{path}: {info.filename} is not a NumPy array or is damaged") from None
+    # What evaluating a header's text raises is for NumPy to choose.
+    except (ArithmeticError, LookupError, RecursionError, SyntaxError, TokenError) as error:
+        raise FormatError(f"{source} is not a NumPy array or is damaged") from error
+    except (MemoryError, TypeError, ValueError) as error:
+        raise FormatError(f"{source} is not a NumPy array or is damaged") from error
     if dtype.hasobject:
         raise FormatError(
-            f"{path}: {info.filename} holds Python objects, which are never loaded; store numbers"
-            " or text"
+            f"{source} holds Python objects, which are never loaded; store numbers or text"
         )
     body = stream.getbuffer()[stream.tell() :]
     if any(size < 0 for size in shape) or int(np.prod(shape, dtype=object)) * dtype.itemsize != len(
         body
     ):
-        raise FormatError(f"{path}: {info.filename} is truncated or its header is wrong")
+        raise FormatError(f"{source} is truncated or its header is wrong")
     if dtype.itemsize == 0:
-        raise FormatError(f"{path}: {info.filename} holds values of size 0; store numbers or text")
+        raise FormatError(f"{source} holds values of size 0; store numbers or text")
+    if dtype.kind == "U":
+        points = np.frombuffer(body, f"{dtype.str[0]}u4")
+        if points.max(initial=0) > sys.maxunicode:
+            raise FormatError(f"{source} holds text with characters that do not exist")
     flat = np.frombuffer(body, dtype=dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
 

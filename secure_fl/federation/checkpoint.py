@@ -97,7 +97,7 @@ def load(path: Path) -> Snapshot:
             # Absent from files of versions that did not keep it.
             content.get("method", ""),
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FederationError(f"{path}: not a checkpoint of this version ({error})") from None
 
 

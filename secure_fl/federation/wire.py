@@ -26,6 +26,7 @@ of these."""
 
 KIND = "federation message"
 _DEEPEST = 50
+_UNFIT = (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueError)
 _DTYPES = frozenset(
     np.dtype(t) for t in ("f8", "f4", "f2", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "bool")
 )
@@ -60,7 +61,7 @@ def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
     try:
         arrays = _read_arrays(message.payload)
         return _put_together(message.header["value"], arrays, 0)
-    except (SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
+    except (SafetensorError, *_UNFIT) as error:
         if isinstance(error, FederationError):
             raise
         raise FederationError(f"{source}: its header does not describe its payload") from error

@@ -141,7 +141,7 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
     try:
         tensors = load_tensors(payload)
         records, sizes, cells = tensors["records"], tensors["sizes"], tensors["cells"]
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"{path}: its arrays cannot be read ({error}); train again") from error
     fits = (
         records.dtype in (np.float32, np.float64)

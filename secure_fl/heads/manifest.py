@@ -229,7 +229,7 @@ def load_manifest(path: Path) -> Manifest:
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise InputError(f"{path}: {_first_line(error)}") from error
     if manifest.fingerprint != stored:
         raise InputError(f"{path}: edited after it was written (fingerprint); train again")

@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data import ReadOptions, as_float, read_records
+from secure_fl.data._streams import read_capped
+from secure_fl.data.npz import array_of
 from secure_fl.errors import FormatError, InputError
 from secure_fl.heads.run_folder import FeatureSpace, query_features
 
@@ -66,10 +68,7 @@ def read_matrix(path: Path) -> NDArray[Any]:
         FormatError: not such a file, or not a two-dimensional array of numbers.
         FeatureError: a whole number that float64 does not hold exactly.
     """
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise FormatError(f"{path}: not a NumPy array of numbers ({error})") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.ndim != 2:
+    array = array_of(read_capped(path), str(path))
+    if array.dtype.kind not in "fiu" or array.ndim != 2:
         raise FormatError(f"{path}: expected numbers of shape (queries, features)")
     return as_float(array, client="", source=str(path))

@@ -4,7 +4,6 @@ It calls the evaluator and opens no port to anybody. What its owner insists on, 
 asks, is its `ContributorPolicy`.
 """
 
-import json
 import logging
 import sqlite3
 import threading
@@ -16,6 +15,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 import fhe
+from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.codes import head_codes
@@ -192,11 +192,11 @@ def answer_listed(
 
 def _names(listed: bytes) -> list[str]:
     try:
-        names = json.loads(listed)["batches"]
+        names = load_json(listed)["batches"]
         # They become parts of paths.
         if all(BATCH.fullmatch(name) for name in names):
             return list(names)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         pass
     raise ServiceError("the evaluator's list of batches cannot be read")
 

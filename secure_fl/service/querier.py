@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit
+from fhe.envelope import load_json
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
@@ -267,9 +268,9 @@ _STATUS = {
 
 def _status(content: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(content)
+        found = load_json(content)
         if {name: type(value) for name, value in found.items()} == _STATUS:
             return dict(found)
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError):
         pass
     raise ServiceError("the evaluator's status of the batch cannot be read")

@@ -7,6 +7,7 @@ from attrs import frozen
 
 import fhe
 from fhe.engines import tfhe_public_key
+from fhe.keys import load_evaluation_keys
 from fhe.public_key import ciphertext_bytes
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import InputError
@@ -82,7 +83,7 @@ def load_federation(folder: Path) -> Federation:
     manifest = load_manifest(folder)
     members = signature_keys(manifest)
     public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
-    evaluation = fhe.load_evaluation_keys(folder)
+    evaluation = load_evaluation_keys(folder)
     found = public.parameters
     expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
     if found != expected:
@@ -92,6 +93,7 @@ def load_federation(folder: Path) -> Federation:
         )
     if public.key != evaluation.fingerprint:
         raise InputError(f"{folder}: public.key and evaluation.key are of different key folders")
+    evaluation.check()
     return Federation(folder, manifest, public, members)
 
 

@@ -153,8 +153,10 @@ def open_query(
         tensors = load_tensors(plain)
         features, seed = tensors["features"], tensors.get("audit seed")
         known = tensors.get("audit known", np.zeros(1, np.int64))
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise FormatError("sealed query: holds no queries") from error
+    if known.shape != (1,) or known.dtype != np.int64:
+        raise FormatError("sealed query: its number of known answers is none")
     audit = None if seed is None else Audit(seed.tobytes(), int(known[0]))
     expected = (query.facts.queries - (audit.known if audit else 0), n_features)
     if features.dtype != np.float32 or features.shape != expected or len(features) < 1:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import attrs
 from attrs import frozen
 
+from fhe.envelope import load_json
 from secure_fl.crypto.keys import SIGNATURE, Directory, verify
 from secure_fl.errors import ProtocolError, ServiceError
 from secure_fl.service.members import Member
@@ -141,11 +142,11 @@ def read_token(value: str, kind: type[Claims]) -> tuple[Token, Claims]:
             raise ValueError
         parts = [base64.b64decode(part, b"-_", validate=True) for part in value.split(".")]
         text, signature = parts
-        found = json.loads(text)
+        found = load_json(text)
         kinds = {field.name: field.type for field in attrs.fields(kind)}
         if len(signature) != SIGNATURE or {k: type(v) for k, v in found.items()} != kinds:
             raise ValueError
-    except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
+    except (ValueError, TypeError, AttributeError, binascii.Error):
         raise ServiceError("its signature header cannot be read") from None
     claims = kind(**found)
     return Token(claims, text, signature), claims

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -15,7 +14,7 @@ from fhe.envelope import read_envelope, write_envelope
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-from secure_fl.training.model_files import FILE, LINEAR, Description
+from secure_fl.training.model_files import FILE, LINEAR, UNFIT, Description
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ class LinearModel:
                 random,
                 told.origin,
             )
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except UNFIT as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
 
 

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from safetensors import SafetensorError
+
 from secure_fl.heads.manifest import MODEL_FILE
 
 FILE = MODEL_FILE
 """Name of the model in a run folder."""
 PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
+UNFIT = (
+    *(SafetensorError, AttributeError, LookupError, OverflowError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What reading a model raises whose header and arrays do not fit each other."""
 LINEAR, NETWORK = "linear model", "network"
 """Kinds of its envelope."""
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -25,7 +24,7 @@ from secure_fl.trainers.networks.models import (
     predictions,
     scores,
 )
-from secure_fl.training.model_files import FILE, NETWORK, Description
+from secure_fl.training.model_files import FILE, NETWORK, UNFIT, Description
 
 KINDS: dict[str, type[Model]] = {
     each.__name__: each for each in (LinearModel, FourierModel, Perceptron, ConvNet)
@@ -140,7 +139,7 @@ class TrainedNetwork:
                 told.scale,
                 told.origin,
             )
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except UNFIT as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
 
 

@@ -15,9 +15,11 @@ from fhe import lwe_layout, public_key, ring
 from fhe.compiled import compiled_rule
 from fhe.envelope import read_envelope, write_envelope
 from fhe.errors import LibraryError
+from fhe.frames import frames_of
 from fhe.library import concrete_fhe
 from fhe.lwe_layout import phases, secret_bits
 from fhe.public_key import (
+    NOISE_FACTOR,
     PUBLIC_FILE,
     encrypt_digits,
     encrypt_zero,
@@ -25,8 +27,10 @@ from fhe.public_key import (
     hide_secret,
     load_public_key,
     make_public_key,
+    noise_variance,
     save_public_key,
     to_integers,
+    variance_of,
 )
 
 
@@ -99,8 +103,9 @@ def test_every_digit_comes_back_over_several_ring_ciphertexts(public, bits):
     columns = public.parameters.columns
     queries = 2 * public.kind.degree // columns + 3
     digits = np.random.default_rng(4).integers(0, 5, (queries, columns))
+    noise = math.sqrt(noise_variance(public.kind))
     rows = extract(encrypt_digits(digits, public), public, who="c0")
-    lwe_layout.check_rows(rows, digits.ravel(), bits.ravel(), public.kind)
+    lwe_layout.check_rows(rows, digits.ravel(), bits.ravel(), public.kind, 64 * noise)
     found = (phases(rows, bits.ravel()) + np.uint64(2 ** (public.kind.shift - 1))) >> np.uint64(
         public.kind.shift
     )
@@ -120,7 +125,7 @@ def standard_errors(samples, expected):
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_noise_over_fresh_keys_has_the_stated_variance(k):
+def test_noise_over_fresh_keys_has_the_stated_variance(public, k):
     """sigma^2 (k N + 1), as fhe/public_key.py says; small rings, to draw thousands of keys."""
     degree, deviation = 16, 1000.0
     squares = []
@@ -129,13 +134,17 @@ def test_noise_over_fresh_keys_has_the_stated_variance(k):
         secret = ring.draw_binary((k, degree))
         vector = hide_secret(matrix, secret, deviation)
         squares.append(np.mean(noise_of(*encrypt_zero(matrix, vector, deviation), secret) ** 2))
+    kind = attrs_like(
+        public.kind, glwe_dimension=k, degree=degree, variance=(deviation / NOISE_FACTOR) ** 2
+    )
+    assert noise_variance(kind) == deviation**2 * (k * degree + 1)
     # The squares' own distribution is skewed: six standard errors are one failure in about 10^7.
     assert abs(standard_errors(squares, deviation**2 * (k * degree + 1))) < 6
 
 
 def test_noise_of_one_key_has_the_variance_that_its_errors_give(public, bits):
     """At full size, with E known: E |<E, r>|^2 = |E|^2 / 4 + <E, 1/2 (1 + X + ...)>^2."""
-    variance = public.kind.variance * 2.0**128
+    variance = variance_of(public.kind) * 2.0**128
     errors = key_errors(public, bits)
     fixed = sum(ring.times_binary(each, np.ones_like(each)) for each in errors)
     share = np.mean(ring.signed(fixed).astype(float) ** 2) / 4
@@ -198,7 +207,7 @@ def test_the_public_vector_is_not_the_secret_product_itself(public, bits):
     """B - A s is noise of the stated deviation: without it the key would give the secret away."""
     k, degree = bits.shape
     values = ring.signed(key_errors(public, bits)).astype(float).ravel()
-    expected = public.kind.variance * 2.0**128
+    expected = variance_of(public.kind) * 2.0**128
     low, high = chi2.ppf([1e-7, 1 - 1e-7], k * degree) / (k * degree)
     assert low <= np.mean(values**2) / expected <= high
 
@@ -290,7 +299,10 @@ def test_digits_that_do_not_fit_are_refused(public, digits):
 def test_a_changed_layout_is_refused(keys, public, monkeypatch, changed):
     """The check sees real ciphertexts; what is changed is where it believes things to be."""
     kind, function, shape = public.kind, "minimum_4", (4, 4)
-    assert lwe_layout.check_layout(keys.client, kind, function, shape) == public.frames[4]
+    assert (
+        lwe_layout.check_layout(keys.client, kind, function, shape)
+        == frames_of(public.parameters).operands[4]
+    )
     if changed == "message bit":
         kind = attrs_like(kind, width=kind.width + 1)
     elif changed == "word order":
@@ -323,6 +335,14 @@ def test_less_noise_than_the_curve_is_refused(public):
         public_key.check_security(attrs_like(public.kind, variance=public.kind.variance / 1.01))
     with pytest.raises(LibraryError, match="128 bits"):
         public_key.check_security(attrs_like(public.kind, degree=public.kind.degree // 2))
+
+
+def test_contributors_take_more_noise_than_public_parameters_at_the_dimension():
+    """TFHE-rs 0.11 to 1.4, Gaussian parameters of k N = 2048: 2.845267479601915e-15."""
+    kind = lwe_layout.InputType(0, 1, 2048, 8.442253112932959e-31, 4)
+    assert math.sqrt(variance_of(kind)) >= 2.845267479601915e-15
+    # Their curve for 132 bits, core_crypto/commons/noise_formulas/secure_noise.rs.
+    assert math.log2(variance_of(kind)) >= -0.04978291316526609 * 2048 + 5.31469187675068
 
 
 @pytest.mark.parametrize("failure", [40, 64, 128])

@@ -1,0 +1,103 @@
+"""What fuzzing found, one test a kind: each raised a bare error before."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from dp import Ledger
+from dp.errors import LedgerError
+from dp.ledger import _line, _sealed
+from fhe.envelope import load_json, unpack
+from fhe.errors import FormatError
+from secure_fl.crypto.identities import read_directory
+from secure_fl.data.npz import array_of
+from secure_fl.errors import FormatError as DataFormatError
+from secure_fl.errors import InputError
+from secure_fl.heads.queries import read_matrix
+from secure_fl.training.network_model import TrainedNetwork
+from tests.fuzz.mutations import enveloped
+from tests.fuzz.parsers import GOLDEN, PARSERS
+
+
+def test_half_a_surrogate_pair_in_a_header_is_refused():
+    """It could not be written again: digests and file names of it raised."""
+    with pytest.raises(FormatError, match="not JSON"):
+        unpack(enveloped(b'{"kind": "a", "key": "\\ud800"}', b""))
+
+
+def test_deep_nesting_is_no_recursion_error(tmp_path):
+    with pytest.raises(ValueError, match="nested"):
+        load_json(b"[" * 100_000 + b"]" * 100_000)
+    path = tmp_path / "directory.json"
+    path.write_bytes(b"[" * 100_000)
+    with pytest.raises(InputError, match="not a directory"):
+        read_directory(path)
+
+
+def test_a_sealed_query_of_too_many_dimensions_is_refused(tmp_path):
+    """NumPy has 32; safetensors any number. A querier that cheats can seal what it likes."""
+    samples, read = PARSERS["sealed query's content"].make(tmp_path)
+    header = {"features": {"dtype": "F32", "shape": [1] * 100, "data_offsets": [0, 4]}}
+    text = json.dumps(header).encode()
+    assert read(samples[0])
+    with pytest.raises(DataFormatError, match="holds no queries"):
+        read(len(text).to_bytes(8, "little") + text + bytes(4))
+
+
+def npy(header: str) -> bytes:
+    made = io.BytesIO()
+    np.save(made, np.zeros((2, 2), np.float32))
+    text = header.encode().ljust(117) + b"\n"
+    return made.getvalue()[:8] + len(text).to_bytes(2, "little") + text + bytes(16)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': ('<f4', 'fortran_order': False, 'shape': (2, 2), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 2), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-2, -2), }",
+        "'''",
+    ],
+)
+def test_a_lying_header_of_an_array_is_refused_without_its_memory(header, tmp_path):
+    """NumPy raises what its tokenizer does, and asks for the memory that a header promises."""
+    with pytest.raises(DataFormatError):
+        array_of(npy(header), "a.npy")
+    (tmp_path / "a.npy").write_bytes(npy(header))
+    with pytest.raises(DataFormatError):
+        read_matrix(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_text_of_characters_that_do_not_exist_is_refused(order):
+    """Python's own strings cannot hold them; NumPy raises SystemError when they are read."""
+    made = io.BytesIO()
+    np.save(made, np.array(["ab"], f"{order}U2"))
+    content = made.getvalue()[:-4] + b"\xff\x00\xff\x00"
+    with pytest.raises(DataFormatError, match="characters that do not exist"):
+        array_of(content, "a.npy")
+
+
+def test_a_ledger_without_a_data_set_is_refused(tmp_path):
+    lines = [json.loads(line) for line in (GOLDEN / "record.ledger").read_bytes().splitlines()]
+    body = {k: v for k, v in lines[0].items() if k not in ("data_set", "previous", "digest")}
+    path = tmp_path / "ledger"
+    path.write_bytes(_line(_sealed(body, "")))
+    with pytest.raises(LedgerError, match="holds an event that cannot be"):
+        Ledger.open(path)
+
+
+@pytest.mark.parametrize("change", [0.5, [], {"n_inputs": []}, "sizes"])
+def test_a_network_whose_model_is_none_is_refused(tmp_path, change):
+    found = unpack((GOLDEN / "run-mlp" / "model").read_bytes())
+    if change == "sizes":
+        listed = {k: [] if isinstance(v, list) else v for k, v in found.header["model"].items()}
+        change = listed
+    header = {**found.header, "kind": found.kind, "model": change}
+    path = tmp_path / "model"
+    path.write_bytes(enveloped(json.dumps(header).encode(), found.payload))
+    with pytest.raises(DataFormatError, match="do not belong together"):
+        TrainedNetwork.load(path)
