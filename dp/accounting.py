@@ -52,8 +52,9 @@ class Gaussian:
         noise_multiplier: sigma over the L2 sensitivity, above 0.
         sample_rate: of Poisson sampling, in (0, 1]; 1 when every record takes part.
         steps: times the noise is drawn, at least 1.
-        discrete: discrete Gaussian noise, whose bound is the concentrated (RDP) one only; noise of
-            `dp.rounded_gaussian` is not, it costs what continuous noise costs.
+        discrete: integer noise whose bound is the concentrated (RDP) one only, such as discrete
+            Gaussian noise of few grid steps, or of books kept before `dp.gaussian_parts`. That of
+            `dp.rounded_gaussian` and of `dp.gaussian_parts` costs what continuous noise costs.
         whole_orders: its bound is proven at whole Renyi orders alone, as Skellam noise's is; only
             with `discrete`.
     """

@@ -163,7 +163,7 @@ def grid_losses(step: Step, width: float, cut: float, *, removed: bool) -> Losse
         cut: probability that may be left out at either end.
         removed: whether the record is in the data that is drawn from, or in the other.
     """
-    from scipy.special import ndtri
+    from scipy.special import ndtri, roots_legendre
 
     sigma, rate, times = step
     reach = sigma * -float(ndtri(cut))
@@ -174,7 +174,7 @@ def grid_losses(step: Step, width: float, cut: float, *, removed: bool) -> Losse
     even = np.linspace(low, high, math.ceil((high - low) / cell) + 1)
     edges = np.concatenate([even, np.clip(_drawn_at(grid, sigma, rate), low, high)])
     edges = np.unique(edges)
-    nodes, weights = np.polynomial.legendre.leggauss(5)
+    nodes, weights = roots_legendre(5)
     half = np.diff(edges)[:, None] / 2
     z = (edges[:-1, None] + half * (1 + nodes)).ravel()
     mass = (half * weights).ravel() * _density(z, sigma, rate if removed else 0.0)
@@ -201,8 +201,9 @@ def _split(loss: Array, mass: Array, width: float) -> tuple[int, Array]:
     first = int(below.min())
     index = (below - first).astype(np.intp)
     size = int(index.max()) + 2
-    up = np.bincount(index + 1, mass * share, size)
-    return first, up + np.bincount(index, mass * (1 - share), size)
+    split: Array = np.bincount(index + 1, mass * share, size).astype(float)
+    split += np.bincount(index, mass * (1 - share), size)
+    return first, split
 
 
 def sampled_epsilon(steps: Sequence[Step], delta: float) -> float | None:
@@ -281,7 +282,7 @@ def _composed(losses: Sequence[Losses], width: float, delta: float) -> float | N
         error += each.times * transform * float(np.linalg.norm(wrapped))
     sums = np.maximum(np.roll(irfft(spectrum, size), -(start % size)), 0.0)
     at = (start + np.arange(size)) * width
-    failure = sum(each.times * each.failure for each in losses)
+    failure = math.fsum(each.times * each.failure for each in losses)
     beyond = math.exp(-SHARPEST)
 
     def log_delta(epsilon: float) -> float:

@@ -1,9 +1,9 @@
 """Noise of the clients in a masked sum that hides every record, and its place in the books.
 
 Every client adds its part of discrete Gaussian noise before masking; parts are sized for the fewest
-clients that the federation's threshold lets survive. Adding up Gaussians of several sums: their
-Renyi divergences add, and each is order / 2 over the square of its multiplier, so together they are
-one Gaussian's whose squared inverse multiplier is the sum of theirs.
+clients that the federation's threshold lets survive. They cost what continuous noise costs
+(`dp.gaussian_parts`), and Gaussians of several sums are one whose squared inverse multiplier is the
+sum of theirs.
 """
 
 import math
@@ -80,7 +80,7 @@ def _steps(sensitivity: float, size: int) -> float:
 def event(what: str, norm: float, *multipliers: float) -> Event:
     """Sums with that much noise, as one event."""
     together = 1.0 / math.sqrt(sum(each**-2 for each in multipliers))
-    return Event(what, Record(norm), gaussian=Gaussian(together, discrete=True))
+    return Event(what, Record(norm), gaussian=Gaussian(together))
 
 
 def promised(found: Event, records: int, longest: float, sigma: float) -> NoisySum:
