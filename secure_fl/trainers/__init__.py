@@ -2,6 +2,7 @@
 
 from secure_fl.trainers._local import LocalTraining
 from secure_fl.trainers._newton import NewtonState
+from secure_fl.trainers.class_texts import text_prior, texts_of
 from secure_fl.trainers.dkrr import dkrr
 from secure_fl.trainers.fedavg import AveragingState, fedavg
 from secure_fl.trainers.fednewton import fednewton
@@ -15,6 +16,7 @@ from secure_fl.trainers.kahm_record_private import (
 from secure_fl.trainers.krr import krr
 from secure_fl.trainers.lbfgs import LBFGS
 from secure_fl.trainers.localnewton import localnewton
+from secure_fl.trainers.noisy_gradient import NoisyGradientState, noisy_gradient
 from secure_fl.trainers.oneshot import oneshot
 from secure_fl.trainers.private_ridge import PrivateRidgeState, private_ridge
 from secure_fl.trainers.server import Adam, Averaging, Momentum, ServerOptimizer
@@ -32,6 +34,7 @@ __all__ = [
     "LowRank",
     "Momentum",
     "NewtonState",
+    "NoisyGradientState",
     "PrivateRidgeState",
     "RecordPrivateState",
     "ServerOptimizer",
@@ -45,6 +48,9 @@ __all__ = [
     "kahm_record_private",
     "krr",
     "localnewton",
+    "noisy_gradient",
     "oneshot",
     "private_ridge",
+    "text_prior",
+    "texts_of",
 ]

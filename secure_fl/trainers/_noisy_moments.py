@@ -13,19 +13,22 @@ from secure_fl.objectives.base import Array
 from secure_fl.trainers._client import records
 from secure_fl.trainers._record_noise import (
     GRID,
+    Neighbours,
     booked,
+    checked,
     clipped,
     event,
     promised,
     with_noise,
 )
 
-SENSITIVITY = math.sqrt(4.5)
-"""L2 norm by which replacing one record of norm <= 1 changes (X'X, X'Y) together.
+SENSITIVITIES: dict[Neighbours, float] = {"replace": math.sqrt(4.5), "add-remove": math.sqrt(2.0)}
+"""L2 norm by which a record of norm <= 1 changes (X'X, X'Y) together.
 
-With the same label and norms 1, and t the cosine between both records, its square is
+Replaced, with the same label and norms 1, and t the cosine between both records, its square is
 2 (1 - t) + 2 (1 - t^2), largest at t = -1/2. Another label gives at most 4, smaller norms give
-less."""
+less. Added or removed, it is |x|^4 + |x|^2."""
+SENSITIVITY = SENSITIVITIES["replace"]
 
 
 @broadcastable
@@ -37,11 +40,13 @@ class MomentNoise:
         norm: records are clipped to this L2 norm, then divided by it.
         outputs: C.
         sigma: of one client's part, in grid steps.
+        neighbours: what epsilon is about.
     """
 
     norm: float
     outputs: int
     sigma: float
+    neighbours: str = "replace"
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +90,15 @@ def noisy_moments_of(client: Client, fewest: int, most: int, noise: MomentNoise)
     """What a sum of noisy moments costs, as any of its clients can tell."""
     d = client.features.shape[1]
     size = moment_count(d, noise.outputs)
-    found = moment_event(d, noise, booked(SENSITIVITY, size, noise.sigma, fewest, most))
+    sensitivity = SENSITIVITIES[checked(noise.neighbours)]
+    found = moment_event(d, noise, booked(sensitivity, size, noise.sigma, fewest, most))
     return promised(found, len(client), math.sqrt(2.0), noise.sigma)
 
 
 def moment_event(features: int, noise: MomentNoise, multiplier: float) -> Event:
     """That sum in the books."""
     what = f"noisy second moments of {features} features and {noise.outputs} classes"
-    return event(what, noise.norm, multiplier)
+    return event(what, noise.norm, multiplier, neighbours=checked(noise.neighbours))
 
 
 def moment_count(features: int, outputs: int) -> int:
