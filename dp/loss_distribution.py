@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 Step = tuple[float, float, int]
 """Noise multiplier, sampling rate, times."""
 
-UNIT = np.finfo(float).eps
+UNIT = float(np.finfo(float).eps)
 CELL = 1 / 32
 RAISED = 1e-10
 LEFT_OUT = 1e-6
@@ -75,7 +75,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         mu: at least 0.
         delta: in (0, 1).
     """
-    mu *= 1 + 4 * UNIT
+    mu = float(mu) * (1 + 4 * UNIT)
     if mu == 0:
         return 0.0
     upper = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta)) + 1e-12
@@ -296,7 +296,7 @@ def _composed(losses: Sequence[Losses], width: float, delta: float) -> float | N
         found = log_scale - tilt * (epsilon + least) + math.log(mass) + 1e-8
         return float(np.logaddexp(found, math.log(failure)))
 
-    upper = max((log_scale - math.log(delta)) / tilt, width) * (1 + 1e-6) + 1e-9
+    upper = float(max((log_scale - math.log(delta)) / tilt, width)) * (1 + 1e-6) + 1e-9
     epsilon = _least_epsilon(log_delta, math.log(delta), upper)
     largest = max(max(-each.first, each.first + len(each.masses)) for each in losses) * width
     return epsilon + total * 16 * UNIT * (1 + largest) if epsilon else 0.0

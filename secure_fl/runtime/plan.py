@@ -123,9 +123,8 @@ def _checked(plan: Plan) -> Plan:
     if private and (not recipe.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
         raise InputError(f"{recipe.method}: needs secure, epsilon, norm and ledger")
     if private != (plan.epsilon is not None):
-        raise InputError(
-            f"epsilon: of private-ridge, private-gradient and kahm alone, not of {recipe.method}"
-        )
+        known = " and ".join((*RECORD_PRIVATE, "kahm"))
+        raise InputError(f"epsilon: of {known} alone, not of {recipe.method}")
     if plan.client_epsilon is not None:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")

@@ -9,7 +9,7 @@ from dp import Event
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.federation.steps import NoisySum, promise_of
-from secure_fl.objectives.base import Array
+from secure_fl.objectives.base import Array, Codes, Features
 from secure_fl.trainers._client import records
 from secure_fl.trainers._record_noise import (
     GRID,
@@ -77,12 +77,22 @@ def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
     X, y = records(client)
     if y.size and not 0 <= int(y.min()) <= int(y.max()) < noise.outputs:
         raise InputError(f"class codes from {y.min()} to {y.max()}, {noise.outputs} classes")
-    rows = clipped(X, noise.norm)
-    hot = np.zeros((len(y), noise.outputs))
+    return with_noise(exact_moments(clipped(X, noise.norm), y, noise.outputs), noise.sigma)
+
+
+def exact_moments(rows: Features, y: Codes, outputs: int) -> Array:
+    """Both moments as one vector.
+
+    Args:
+        rows: shape (n, d), of L2 norm at most 1 each.
+        y: class codes, shape (n,).
+        outputs: C.
+    """
+    hot = np.zeros((len(y), outputs))
     hot[np.arange(len(y)), y] = 1.0
     gram = rows.T @ rows
     gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
-    return with_noise(np.concatenate([packed(gram), (rows.T @ hot).ravel()]), noise.sigma)
+    return np.concatenate([packed(gram), (rows.T @ hot).ravel()])
 
 
 @promise_of(local_noisy_moments)

@@ -194,12 +194,7 @@ def kahm_record_private(
     """
     check_task("kahm_record_private", norm, features, outputs)
     whole = calibrate(epsilon, delta, 1)
-    share = (1.0 - MOMENT_SHARE) / REFINEMENTS
-    size = moment_count(features, outputs)
-    sensitivity = SENSITIVITIES[checked(adjacency)]
-    coarse = SumNoise.sized(fed, sensitivity, size, whole / MOMENT_SHARE**0.5, colluding)
-    changed = RECORDS_CHANGED[adjacency] * RESIDUAL_CLIP
-    fine = SumNoise.sized(fed, changed, features * outputs, whole / share**0.5, colluding)
+    coarse, fine = noise_of_sums(fed, features, outputs, whole, checked(adjacency), colluding)
     what = f"noisy moments and residuals of {features} features and {outputs} classes"
     multipliers = [coarse.multiplier, *[fine.multiplier] * REFINEMENTS]
     digest = ledger.spend(event(what, norm, *multipliers, neighbours=adjacency))
@@ -215,6 +210,29 @@ def kahm_record_private(
         weights = weights + STEP * outputs * length * (whitening @ total)
     yield RecordPrivateState(
         weights, first, moments.gram, moments.cross, norm, moments.deviation, digest
+    )
+
+
+def noise_of_sums(
+    fed: Federation,
+    features: int,
+    outputs: int,
+    multiplier: float,
+    adjacency: Neighbours,
+    colluding: int = 0,
+) -> tuple[SumNoise, SumNoise]:
+    """Noise of the moments, and of each of the REFINEMENTS sums of residuals.
+
+    Args:
+        multiplier: of one Gaussian that hides as little as all sums together, > 0.
+        fed, features, outputs, adjacency, colluding: as `kahm_record_private` has them.
+    """
+    share = (1.0 - MOMENT_SHARE) / REFINEMENTS
+    moments = SENSITIVITIES[adjacency], moment_count(features, outputs)
+    residuals = RECORDS_CHANGED[adjacency] * RESIDUAL_CLIP, features * outputs
+    return (
+        SumNoise.sized(fed, *moments, multiplier / MOMENT_SHARE**0.5, colluding),
+        SumNoise.sized(fed, *residuals, multiplier / share**0.5, colluding),
     )
 
 

@@ -218,12 +218,8 @@ def noisy_gradient(
     if prior is not None and prior.shape != (features, outputs):
         raise InputError(f"prior: found {prior.shape}, expected ({features}, {outputs})")
     changed, whole = RECORDS_CHANGED[checked(adjacency)], calibrate(epsilon, delta, 1)
-    each = whole * math.sqrt(rounds / (1 - COUNT_SHARE))
-    counted = SumNoise.sized(fed, 1.0, 1, whole / math.sqrt(COUNT_SHARE), colluding)
-    noises = {
-        clip: SumNoise.sized(fed, changed * clip, features * outputs, each, colluding)
-        for clip in (CLIP, LARGE_CLIP)
-    }
+    size = features * outputs
+    counted, noises = noise_of_rounds(fed, size, rounds, whole, checked(adjacency), colluding)
     least = min(noise.multiplier for noise in noises.values())
     multipliers = [counted.multiplier, *[least] * rounds]
     digest = ledger.spend(gradient_event((features, outputs), norm, adjacency, *multipliers))
@@ -241,3 +237,28 @@ def noisy_gradient(
         late = done - rounds // 2
         averaged = weights if late <= 1 else averaged + (weights - averaged) / late
         yield NoisyGradientState(averaged, weights, digest, done)
+
+
+def noise_of_rounds(
+    fed: Federation,
+    size: int,
+    rounds: int,
+    multiplier: float,
+    adjacency: Neighbours,
+    colluding: int = 0,
+) -> tuple[SumNoise, dict[float, SumNoise]]:
+    """Noise of the count, and of each round's gradient by the clip of its records.
+
+    Args:
+        size: numbers of a gradient, d C.
+        multiplier: of one Gaussian that hides as little as all sums together, > 0.
+        fed, rounds, adjacency, colluding: as `noisy_gradient` has them.
+    """
+    each = multiplier * math.sqrt(rounds / (1 - COUNT_SHARE))
+    changed = RECORDS_CHANGED[adjacency]
+    gradients = {
+        clip: SumNoise.sized(fed, changed * clip, size, each, colluding)
+        for clip in (CLIP, LARGE_CLIP)
+    }
+    count = SumNoise.sized(fed, 1.0, 1, multiplier / math.sqrt(COUNT_SHARE), colluding)
+    return count, gradients
