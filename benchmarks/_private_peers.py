@@ -95,7 +95,7 @@ def opacus_probe(
         for _ in range(epochs):
             for x, y in loader:
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), y).backward()
+                torch.nn.functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 optimizer.step()
     layer = model._module
     parts = [layer.weight.detach().numpy().T, layer.bias.detach().numpy()[None]]

@@ -135,7 +135,8 @@ def _searched(data: Split, epsilon: float) -> tuple[float, float]:
         data.source,
     )
     return max(
-        SEARCHED, key=lambda each: _accuracy(split, opacus_probe(split, epsilon, DELTA, *each, 0))
+        SEARCHED,
+        key=lambda each: _accuracy(split, opacus_probe(split, epsilon, DELTA, each[0], each[1], 0)),
     )
 
 
@@ -151,7 +152,8 @@ def _peers(
     ]
     if adjacency == "replace":
         return [*found, None]
-    heads = [opacus_probe(data, epsilon, DELTA, *chosen[epsilon], s) for s in seeds]
+    rate, clip = chosen[epsilon]
+    heads = [opacus_probe(data, epsilon, DELTA, rate, clip, s) for s in seeds]
     return [*found, spread([_accuracy(data, head) for head in heads])]
 
 

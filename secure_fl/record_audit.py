@@ -1,11 +1,11 @@
 """A distinguishing attack on heads of noisy sums: an empirical lower bound on epsilon per record.
 
-The server is the attacker. It may broadcast any weights and any whitening, so it asks for what tells
-most, and adds up what it saw of all sums as the best test does. Exact parts and noise come from the
-functions that clients run; the noise is that of the fewest clients that a sum may have.
+The server is the attacker. It may broadcast any weights and any whitening, so it asks for what
+tells most, and adds up what it saw of all sums as the best test does. Exact parts and noise come
+from the functions that clients run; the noise is that of the fewest clients that a sum may have.
 
-The pairs attain every sensitivity at once. With two features and two classes, whatever the residual,
-it points along (1, -1). `kahm-record-private`: records of one label at 120 degrees, the worst for
+The pairs attain every sensitivity at once. With two features and two classes a residual always
+points along (1, -1). `kahm-record-private`: records of one label at 120 degrees, the worst for
 the moments, which a whitening along the difference of both makes opposite. `private-gradient`: a
 record and its opposite; added or removed, one record and none.
 """
