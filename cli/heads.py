@@ -9,6 +9,7 @@ import click
 from cli.output import Output, human_bytes
 
 if TYPE_CHECKING:
+    from cli.networks import RecordPromise
     from dp import Statement
     from secure_fl.data import Dataset, ReadOptions
     from secure_fl.heads.bounds import ClassBounds
@@ -72,7 +73,7 @@ def train_released_heads(
     reading: "ReadOptions",
     classes: tuple[str, ...] | None,
     facts: dict[str, Any],
-    record: tuple[float, float, float],
+    record: "RecordPromise",
     books: Path,
     seed: int,
     *,
@@ -80,7 +81,7 @@ def train_released_heads(
 ) -> None:
     """Masked sums of all clients' records under noise, one public head of them for every client.
 
-    `record` is epsilon, delta and norm; `fit_range`: the codes' range comes from the release.
+    `fit_range`: the codes' range comes from the release.
     """
     from secure_fl.files import refuse_existing
     from secure_fl.heads.record_private import train_record_private_heads
@@ -90,8 +91,11 @@ def train_released_heads(
     refuse_existing(out)
     with output.progress() as progress:
         clients, manifest = _make_federation(source, reading, classes, facts, progress)
+        assert record.norm is not None
+        more = record.more(manifest.classes, 1.0)
+        promise = record_promise(record.epsilon, record.delta, record.norm, books, **more)
         heads, manifest, statement = train_record_private_heads(
-            clients, manifest, record_promise(*record, books), fit_range=fit_range, seed=seed
+            clients, manifest, promise, fit_range=fit_range, seed=seed
         )
         statements = [(head.client, statement) for head in heads]
         sizes = create_run(out, heads, manifest, statements)

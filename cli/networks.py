@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from secure_fl.training.linear import Trained
     from secure_fl.federation import ClientPrivacy
     from secure_fl.trainers.networks.recipe import NetworkRecipe
+    from secure_fl.trainers.linear._record_noise import Neighbours
 
 # Repeated here because importing the networks takes seconds; a test compares.
 NETWORK_METHODS = (
@@ -92,13 +93,26 @@ NETWORK_OPTIONS = (
 
 @dataclass(frozen=True)
 class RecordPromise:
-    """--epsilon, --delta, --norm, --ledgers and --budget of a method that hides single records."""
+    """--epsilon, --delta, --norm, --ledgers, --budget, --adjacency and --class-texts of a method
+    that hides single records; the encoder is that of the class texts."""
 
     epsilon: float
     delta: float
     norm: float | None
     ledgers: Path | None
     budget: float | None
+    adjacency: "Neighbours" = "replace"
+    class_texts: Path | None = None
+    encoder: str = "none"
+
+    def more(self, classes: Sequence[str], scale: float) -> dict[str, Any]:
+        """What `secure_fl.privacy.promises.record_promise` wants beside epsilon, delta and norm."""
+        from secure_fl.privacy.promises import class_prior
+
+        prior = None
+        if self.class_texts is not None:
+            prior = class_prior(self.class_texts, classes, self.encoder, scale)
+        return {"adjacency": self.adjacency, "prior": prior}
 
 
 def network_recipe(

@@ -1,5 +1,6 @@
 """`securefl train`: clients' files in, a run folder out."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,19 @@ from cli.trainers import TRAINERS_ONLY, train_rounds, trainer_options
 @click.option("--rule", type=click.Choice(["tournament", "paper"]), default="tournament")
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
+@click.option(
+    "--adjacency",
+    type=click.Choice(["replace", "add-remove"]),
+    default="replace",
+    show_default=True,
+    help="private-*, kahm-record-private: what epsilon is about; add-remove is the weaker promise.",
+)
+@click.option(
+    "--class-texts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="private-gradient, kahm-record-private: JSON of public texts of each class, for --encoder;"
+    " whoever writes them must not look at records.",
+)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
 @click.option("--ledgers", type=click.Path(path_type=Path), help="Books; default: SOURCE.ledgers.")
 @click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
@@ -86,6 +100,8 @@ def train(
     budget: float | None,
     method: str,
     network: str,
+    adjacency: Any,
+    class_texts: Path | None,
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
@@ -104,7 +120,7 @@ def train(
     With --method kahm-record-private all clients make one public head together, of masked sums
     that hide every record; it lies in the run folder under every client's name. With the other
     methods they train one model together, in rounds of sums; `securefl predict` classifies with
-    it. Noise is then --client-epsilon's, or for networks (--model) and private-ridge that of
+    it. Noise is then --client-epsilon's, or for networks (--model) and private-* that of
     --epsilon, --delta and --unit record.
     """
     if runtime == "flower":
@@ -118,6 +134,8 @@ def train(
     record = None
     if method in RECORD_LEVEL or (network != "linear" and epsilon is not None):
         record = _record_promise(method, epsilon, delta, unit, norm, ledgers, budget)
+        if method in RECORD_LEVEL:
+            record = replace(record, adjacency=adjacency, class_texts=class_texts, encoder=encoder)
     if method not in ("kahm", RELEASED):
         train_rounds(
             output,
@@ -203,7 +221,7 @@ def _train_released(
         reading,
         classes,
         facts,
-        (record.epsilon, record.delta, record.norm),
+        record,
         settings["ledger"] or source.with_name(source.name + ".ledger"),
         seed,
         fit_range=given is not ParameterSource.COMMANDLINE,
@@ -233,13 +251,13 @@ _KAHM_ONLY = frozenset(
     {
         *("encoder", "batch_size", "batching", "measure", "bits", "code_range", "rule"),
         *("epsilon", "delta", "unit", "distance", "norm", "bounds", "grid", "mechanism"),
-        *("smoothing", "ledgers", "budget", "federation"),
+        *("smoothing", "ledgers", "budget", "federation", "adjacency", "class_texts"),
     }
 )
 
 
-PRIVATE, RELEASED = "private-ridge", "kahm-record-private"
-RECORD_LEVEL = {PRIVATE, RELEASED}
+RELEASED = "kahm-record-private"
+RECORD_LEVEL = {"private-ridge", "private-gradient", RELEASED}
 
 
 def _refuse_options_of_an_app() -> None:
@@ -274,12 +292,14 @@ def _record_promise(
 def _refuse_options_of_others(method: str, network: str) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     context = click.get_current_context()
-    wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY
+    wrong = _KAHM_ONLY if method != "kahm" else TRAINERS_ONLY | {"adjacency", "class_texts"}
     if method == RELEASED:
         of_a_head = {"encoder", "measure", "bits", "code_range", "rule"}
         wrong = (wrong | TRAINERS_ONLY) - of_a_head - {"aggregate", "ledger"}
     if method in RECORD_LEVEL:
-        wrong -= {"epsilon", "delta", "unit", "norm"}
+        wrong -= {"epsilon", "delta", "unit", "norm", "adjacency"}
+        if method != "private-ridge":
+            wrong -= {"class_texts", "encoder"}
     elif method != "kahm" and network != "linear":
         wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
     for parameter in context.command.params:

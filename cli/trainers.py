@@ -41,6 +41,7 @@ METHODS = (
     "fednewton",
     "fednewton-head",
     "private-ridge",
+    "private-gradient",
     "fednl",
     "fednl-ls",
     "fednl-cr",
@@ -59,7 +60,8 @@ _OPTIONS = (
         show_default=True,
         help="kahm: one pass, heads stay with their clients. kahm-record-private: one public head"
         " from masked sums that hide every record. Others: one model for all; private-ridge"
-        " hides every record too (both: --epsilon, --delta, --unit record, --norm).",
+        " and private-gradient hide every record too (all: --epsilon, --delta, --unit record,"
+        " --norm).",
     ),
     *NETWORK_OPTIONS,
     click.option("--rounds", default=10, show_default=True, help="method: of training."),
@@ -193,7 +195,7 @@ def train_rounds(
 ) -> None:
     """Runs an iterative trainer on the client files in SOURCE and writes the run folder OUT.
 
-    `record` is what private-ridge and networks promise of a record.
+    `record` is what private-* and networks promise of a record.
     """
     import shutil
 
@@ -280,8 +282,9 @@ def _train_linear(
     privacy: ClientPrivacy | RecordPrivacy | None = noise
     if record is not None:
         if record.norm is None:
-            raise click.UsageError("--method private-ridge needs --norm")
-        privacy = record_privacy(recipe, record.epsilon, record.delta, record.norm, books)
+            raise click.UsageError(f"--method {recipe.method} needs --norm")
+        more = record.more(clients[0].classes, options["scale"])
+        privacy = record_privacy(recipe, record.epsilon, record.delta, record.norm, books, **more)
     return train_linear_model(clients, recipe, privacy=privacy, **options)
 
 

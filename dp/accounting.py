@@ -2,12 +2,11 @@
 
 An event is either a promise (epsilon, delta) or Gaussian noise of a known multiplier, on all
 records or on a Poisson sample of them. Promises compose by the best of the basic, the advanced and
-the exact rule; Gaussian events by opacus's accountants. Every value is an upper bound on the true
-epsilon.
+the exact rule; Gaussian events by their exact curve, by a privacy loss distribution whose errors
+are bounded and added, or by Renyi divergences. Every value is an upper bound on the true epsilon.
 """
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,6 +17,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from dp.errors import InputError
+from dp.loss_distribution import Step, gaussian_epsilon, sampled_epsilon
 from dp.mechanisms import check_delta, check_epsilon
 
 Array: TypeAlias = NDArray[np.float64]
@@ -26,6 +26,10 @@ MOST_ATOMS = 400_000
 """Distinct privacy losses that the exact rule enumerates before it leaves the others to win."""
 SAFETY = 1 + 1e-9
 """Above the rounding error of the sums in double precision."""
+ROUNDING = 1e-12
+"""Relative, above the rounding errors of a closed form in double precision."""
+EXACT, SUMMED, RENYI = "exact Gaussian curve", "privacy loss distribution", "Renyi divergences"
+"""Rules of Gaussian events."""
 
 
 @frozen
@@ -48,8 +52,9 @@ class Gaussian:
         noise_multiplier: sigma over the L2 sensitivity, above 0.
         sample_rate: of Poisson sampling, in (0, 1]; 1 when every record takes part.
         steps: times the noise is drawn, at least 1.
-        discrete: discrete Gaussian noise, whose bound is the concentrated (RDP) one only; noise of
-            `dp.rounded_gaussian` is not, it costs what continuous noise costs.
+        discrete: integer noise whose bound is the concentrated (RDP) one only, such as discrete
+            Gaussian noise of few grid steps, or of books kept before `dp.gaussian_parts`. That of
+            `dp.rounded_gaussian` and of `dp.gaussian_parts` costs what continuous noise costs.
         whole_orders: its bound is proven at whole Renyi orders alone, as Skellam noise's is; only
             with `discrete`.
     """
@@ -105,7 +110,8 @@ def compose_promises(promises: Sequence[Promise], delta: float) -> Composition:
     if failure > delta * (1 + 1e-12):
         return Composition(math.inf, delta, f"delta {delta:g} is below that of the events")
     found = [Composition(basic, delta, "basic")]
-    slack = (delta - failure) / (1 - failure)
+    # Less than the rounding error of the failure is none.
+    slack = (delta - failure * (1 + ROUNDING)) / (1 - failure)
     if slack > 0 and len(promises) > 1:
         found.append(Composition(_advanced(promises, slack), delta, "advanced"))
         losses = _losses(promises)
@@ -160,67 +166,73 @@ def _merged(events: Sequence[Gaussian]) -> tuple[Gaussian, ...]:
 
 
 def rdp_epsilon(events: Sequence[Gaussian], delta: float) -> float:
-    """Epsilon by opacus's Renyi accountant, for continuous and discrete noise.
+    """Epsilon by Renyi divergences (Mironov 2017), for continuous and discrete noise.
 
-    On a sample the bound for discrete noise is proven at whole orders only: there the divergence of
-    the mixture is a sum of moments (Mironov, Talwar, Zhang 2019, section 3.3), each at most that of
-    continuous noise.
+    The order's conversion is proposition 12 of Canonne, Kamath, Steinke (2020); the least over many
+    orders is taken, each of which is valid. On a sample the bound for discrete noise is proven at
+    whole orders only: there the divergence of the mixture is a sum of moments (Mironov, Talwar,
+    Zhang 2019, section 3.3), each at most that of continuous noise.
     """
     return _rdp(_merged(events), delta)
 
 
 @lru_cache(maxsize=1024)
 def _rdp(events: tuple[Gaussian, ...], delta: float) -> float:
+    orders = np.array([*range(2, 64), *(2**k for k in range(6, 14))], dtype=float)
+    if not any(e.whole_orders or (e.discrete and e.sample_rate < 1) for e in events):
+        orders = np.union1d(orders, 1 + np.arange(1, 100) / 10)
+    if not any(e.whole_orders or e.sample_rate < 1 for e in events):
+        orders = np.union1d(orders, 1 + np.geomspace(1e-4, 1e6, 2001))
+    total = sum(e.steps * _step_rdp(e.noise_multiplier, e.sample_rate, orders) for e in events)
+    epsilons = total + np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+    least = float(np.nanmin(np.where(np.isfinite(epsilons), epsilons, math.inf)))
+    return max(0.0, least + ROUNDING * abs(least))
+
+
+def _step_rdp(noise_multiplier: float, sample_rate: float, orders: Array) -> Array:
+    """Divergence of a step at each order, above its rounding errors."""
+    if sample_rate == 1:
+        return orders / (2 * noise_multiplier**2) * (1 + ROUNDING)
     from opacus.accountants.analysis import rdp
 
-    orders: list[float] = [*range(2, 64), *(2**k for k in range(6, 14))]
-    if not any(e.whole_orders or (e.discrete and e.sample_rate < 1) for e in events):
-        orders = sorted({*orders, *(1 + x / 10 for x in range(1, 100))})
-    total: Any = 0.0
-    for e in events:
-        total = total + rdp.compute_rdp(
-            q=e.sample_rate, noise_multiplier=e.noise_multiplier, steps=e.steps, orders=orders
-        )
-    with warnings.catch_warnings():
-        # It advises more orders at the ends of the range; the bound is valid at any order.
-        warnings.simplefilter("ignore", UserWarning)
-        epsilon, _ = rdp.get_privacy_spent(orders=orders, rdp=total, delta=delta)
-    return max(0.0, float(epsilon))
-
-
-def prv_epsilon(events: Sequence[Gaussian], delta: float) -> float | None:
-    """Epsilon by opacus's numerical accountant, or None where it fails."""
-    try:
-        epsilon = _prv(_merged(events), delta)
-    except (ValueError, RuntimeError, ArithmeticError, MemoryError, IndexError):
-        return None
-    return epsilon if math.isfinite(epsilon) and epsilon >= 0 else None
+    found: Any = rdp.compute_rdp(
+        q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=orders.tolist()
+    )
+    # A log of a sum near 1 whose terms come from logs of factorials: off by their size in units
+    # of the last place, which is much where noise is large.
+    slack = 64 * np.finfo(float).eps * orders * (np.log(orders) + 4) / (orders - 1)
+    above: Array = np.maximum(np.asarray(found), 0.0) * (1 + ROUNDING) + slack
+    return above
 
 
 @lru_cache(maxsize=1024)
-def _prv(events: tuple[Gaussian, ...], delta: float) -> float:
-    from opacus.accountants import PRVAccountant
-
-    accountant: Any = PRVAccountant()
-    accountant.history = [(e.noise_multiplier, e.sample_rate, e.steps) for e in events]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return float(accountant.get_epsilon(delta=delta, eps_error=0.01))
+def _sampled(steps: tuple[Step, ...], delta: float) -> float | None:
+    return sampled_epsilon(steps, delta)
 
 
 def compose_gaussians(events: Sequence[Gaussian], delta: float) -> Composition:
-    """The smaller of the Renyi and, where it succeeds, the numerical accountant's epsilon."""
+    """Gaussian events together: never below the exact epsilon.
+
+    Continuous noise on all records has an exact curve; on samples a privacy loss distribution is
+    rounded up (`dp.loss_distribution`), or the Renyi bound counts where that has too many values;
+    for discrete noise the Renyi bound.
+    """
     if not events:
         return Composition(0.0, delta, "no event")
     if delta == 0:
         return Composition(math.inf, delta, "Gaussian noise needs delta above 0")
-    rdp = Composition(rdp_epsilon(events, delta), delta, "opacus RDP")
-    if any(e.discrete for e in events):
-        return rdp
-    prv = prv_epsilon(events, delta)
-    if prv is None:
-        return Composition(rdp.epsilon, delta, "opacus RDP (its PRV accountant failed)")
-    return min(rdp, Composition(prv, delta, "opacus PRV"), key=lambda each: each.epsilon)
+    merged = _merged(events)
+    if any(e.discrete for e in merged):
+        return Composition(_rdp(merged, delta), delta, RENYI)
+    if all(e.sample_rate == 1 for e in merged):
+        mu = math.sqrt(math.fsum(e.steps / e.noise_multiplier**2 for e in merged))
+        return Composition(gaussian_epsilon(mu, delta), delta, EXACT)
+    steps = tuple((e.noise_multiplier, e.sample_rate, e.steps) for e in merged)
+    found = _sampled(steps, delta)
+    if found is None:
+        rule = f"{RENYI} (too many privacy losses to add up)"
+        return Composition(_rdp(merged, delta), delta, rule)
+    return Composition(found, delta, SUMMED)
 
 
 def compose(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from dp.accounting import Gaussian, compose_gaussians, prv_epsilon, rdp_epsilon
+from dp.accounting import Gaussian, compose_gaussians
 from dp.errors import InputError
 from dp.mechanisms import check_delta, check_epsilon
 
@@ -44,15 +44,7 @@ def noise_multiplier(
     def events(multiplier: float) -> list[Gaussian]:
         return [*beside, Gaussian(multiplier, sample_rate, steps)]
 
-    def quick(multiplier: float) -> float:
-        # The numerical accountant is the tighter one; the other takes its place where it fails.
-        found = prv_epsilon(events(multiplier), delta)
-        return rdp_epsilon(events(multiplier), delta) if found is None else found
-
-    high = _least(quick, epsilon)
-    while compose_gaussians(events(high), delta).epsilon > epsilon:
-        high = _bounded(high * (1 + PRECISION), epsilon)
-    return high
+    return _least(lambda each: compose_gaussians(events(each), delta).epsilon, epsilon)
 
 
 def _least(spent: Callable[[float], float], epsilon: float) -> float:

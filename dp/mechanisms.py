@@ -158,7 +158,7 @@ class GaussianNoise:
         """Noise for one entry: the least sigma whose exact curve keeps delta (their theorem 7)."""
         enough = self._least(float(sensitivity), concentrated_delta, 0.0, LARGEST_ENTRY_SIGMA)
         return DiscreteGaussian(
-            Fraction(self._least(float(sensitivity), one_entry_delta, enough / 4, 2 * enough))
+            Fraction(self._least(float(sensitivity), _entry_delta, enough / 4, 2 * enough))
         )
 
     def row_noise(self, squared_sensitivity: int) -> Noise:
@@ -201,11 +201,17 @@ def _row_sigma(mechanism: GaussianNoise, squared_sensitivity: int) -> Fraction:
     return Fraction(mechanism._least(sensitivity, delta_of, 0.0, LARGEST_SIGMA))
 
 
+def _entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
+    # The sum ends at e^-90: a smaller delta is left to the concentrated bound.
+    bounds = (one_entry_delta, concentrated_delta)
+    return min(bound(sigma, sensitivity, epsilon) for bound in bounds)
+
+
 def one_entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
     """Delta of one entry shifted by `sensitivity` steps (CKS 2020, theorem 7).
 
     The sum of P(k) - e^epsilon P(k + D) over k > epsilon sigma^2 / D - D / 2, where it is positive,
-    up to 14 sigma; what is beyond weighs less than e^-90.
+    up to 14 sigma; what is beyond weighs less than e^-90, which is added.
     """
     reach = math.ceil(14 * sigma)
     first = math.floor(epsilon * sigma**2 / sensitivity - sensitivity / 2)
@@ -214,7 +220,7 @@ def one_entry_delta(sigma: float, sensitivity: float, epsilon: float) -> float:
     p = np.exp(-np.square(k / sigma) / 2)
     # A ratio of two probabilities has no cancellation where their difference would.
     loss = (2 * k + sensitivity) * (sensitivity / (2 * sigma**2))
-    return float((p * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum() / total)
+    return float((p * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum() / total) + math.exp(-90)
 
 
 def concentrated_delta(sigma: float, sensitivity: float, epsilon: float) -> float:

@@ -12,6 +12,7 @@ from attrs import frozen
 from dp.accounting import Gaussian, Promise, compose_promises
 from dp.adjacency import Element, Record
 from dp.errors import InputError
+from dp.gaussian_parts import SMALLEST_SIGMA, continuous_multiplier
 from dp.grid import Array, Grid, clip_rows, matrix
 from dp.ledger import Event, Ledger
 from dp.mechanisms import GaussianNoise, Mechanism, Noise, make_mechanism
@@ -99,8 +100,10 @@ class Plan:
         noise = self.noise(n_columns)
         gaussian = None
         if isinstance(noise, DiscreteGaussian):
-            multiplier = float(noise.sigma) / self.sensitivity(n_columns)
-            gaussian = Gaussian(multiplier, discrete=True)
+            sigma, moved = float(noise.sigma), self.sensitivity(n_columns)
+            coarse = sigma < SMALLEST_SIGMA
+            multiplier = sigma / moved if coarse else continuous_multiplier(moved, sigma)
+            gaussian = Gaussian(multiplier, discrete=coarse)
         promise = Promise(self.mechanism.epsilon, self.mechanism.delta)
         return Event(purpose, self.adjacency, promise, gaussian)
 

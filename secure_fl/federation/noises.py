@@ -1,10 +1,10 @@
 """Integer noise that adds up over clients: discrete Gaussian parts, or Skellam ones.
 
-A sum of discrete Gaussians is not a discrete Gaussian. Kairouz, Liu, Steinke (2021), "The
-distributed discrete Gaussian mechanism for federated learning with secure aggregation",
-proposition 14: n parts of scale sigma are, at every Renyi order a, worse by at most what
-`distributed_multiplier` adds. Skellam parts add up to exactly what was accounted for (Agarwal,
-Kairouz, Liu 2021), for a bound that holds at whole orders alone.
+A sum of discrete Gaussians is not a discrete Gaussian (Kairouz, Liu, Steinke 2021, "The distributed
+discrete Gaussian mechanism for federated learning with secure aggregation"), but on a fine grid it
+costs what continuous noise costs: `dp.gaussian_parts` has the proof. Skellam parts add up to
+exactly what was accounted for (Agarwal, Kairouz, Liu 2021), for a bound on Renyi divergences that
+holds at whole orders alone.
 """
 
 import math
@@ -17,8 +17,9 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from dp import Gaussian
+from dp import Gaussian, InputError
 from dp.exact import RandomSource
+from dp.gaussian_parts import continuous_multiplier
 from dp.samplers import DiscreteGaussian
 from dp.skellam import Skellam, skellam_multiplier
 from secure_fl.errors import PrivacyError
@@ -47,7 +48,8 @@ class IntegerNoise:
 
     def event(self, multiplier: float, steps: int = 1) -> Gaussian:
         """Sums under such noise, for the books."""
-        return Gaussian(multiplier, steps=steps, discrete=True, whole_orders=self.whole_orders)
+        whole = self.whole_orders
+        return Gaussian(multiplier, steps=steps, discrete=whole, whole_orders=whole)
 
 
 def distributed_multiplier(
@@ -55,30 +57,20 @@ def distributed_multiplier(
 ) -> float:
     """Noise multiplier of one Gaussian that is no more private than the sum of the parts.
 
-    With l = sensitivity / (sqrt(fewest) sigma) and
-    tau = 10 sum over k = 1..most-1 of exp(-2 pi^2 sigma^2 k / (k + 1)), the divergence at order a
-    is at most a/2 times the smaller of (l + tau sqrt(d))^2 and l^2 + 2 tau d (proposition 14; its
-    first bound, a l^2 / 2 + tau d, loosened for a >= 1).
-
     Args:
         sensitivity: L2 norm of a contribution in grid steps.
-        sigma: of one client's part in grid steps, at least 0.5.
-        fewest: parts that are surely in the sum, at least 1; decides l.
-        most: parts that may be in it; decides tau.
-        dimension: entries of the vector.
+        sigma: of one client's part in grid steps, at least 4.
+        fewest: parts that are surely in the sum, at least 1.
+        most: parts that may be in it; more only add independent noise.
+        dimension: entries of the vector; any number.
 
     Raises:
-        PrivacyError: sigma below 0.5, where the proposition does not hold.
+        PrivacyError: sigma below 4, which `dp.gaussian_parts` does not cover.
     """
-    if sigma < 0.5:
-        raise PrivacyError(
-            f"noise: {sigma:.3g} grid steps per client, at least 0.5 are needed; take 64 bits"
-        )
-    k = np.arange(1, most)
-    tau = 10 * float(np.exp(-2 * math.pi**2 * sigma**2 * k / (k + 1)).sum())
-    ratio = sensitivity / (math.sqrt(fewest) * sigma)
-    loss = min(ratio + tau * math.sqrt(dimension), math.sqrt(ratio**2 + 2 * tau * dimension))
-    return 1 / loss
+    try:
+        return continuous_multiplier(sensitivity, sigma, fewest)
+    except InputError as error:
+        raise PrivacyError(f"{error} (64 bits)") from None
 
 
 @lru_cache(maxsize=16)

@@ -11,10 +11,10 @@ from attrs import frozen
 import dp
 from secure_fl.errors import InputError
 from secure_fl.heads.released import PrivacyPlan
-from secure_fl.training.recipe import FEDNL, Recipe
+from secure_fl.training.recipe import FEDNL, RECORD_PRIVATE, Recipe
 from secure_fl.flower.heads import HeadRecipe
 
-UNWEIGHTED = FEDNL | {"private-ridge"}
+UNWEIGHTED = FEDNL | set(RECORD_PRIVATE)
 """Methods that ask for sums alone, in which no client's number of records counts."""
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
@@ -52,7 +52,8 @@ class Plan:
         max_weight: bound on the records of one client; needed where means are masked.
         features: columns of the client files; needed with random features.
         client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
-        epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
+        epsilon, delta, norm: record-level noise of private-ridge, private-gradient and
+            kahm-record-private.
         ledger: the server's books of either noise.
     """
 
@@ -118,11 +119,12 @@ def _checked(plan: Plan) -> Plan:
         raise InputError("max-weight: missing; a public bound on the records of one client")
     if recipe.random_features and plan.features is None:
         raise InputError("features: missing; columns of the client files, for random features")
-    private = recipe.method == "private-ridge"
+    private = recipe.method in RECORD_PRIVATE
     if private and (not recipe.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
-        raise InputError("private-ridge: needs secure, epsilon, norm and ledger")
+        raise InputError(f"{recipe.method}: needs secure, epsilon, norm and ledger")
     if private != (plan.epsilon is not None):
-        raise InputError(f"epsilon: of private-ridge and kahm alone, not of {recipe.method}")
+        known = " and ".join((*RECORD_PRIVATE, "kahm"))
+        raise InputError(f"epsilon: of {known} alone, not of {recipe.method}")
     if plan.client_epsilon is not None:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from dp import Record, Statement
+from dp import Statement
 from kahm import Bank, Measure
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
@@ -20,7 +20,7 @@ from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
-from secure_fl.trainers.linear._noisy_moments import SENSITIVITY
+from secure_fl.trainers.linear._noisy_moments import SENSITIVITIES
 from secure_fl.trainers.linear._record_noise import GRID
 from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS
 
@@ -84,6 +84,8 @@ def release_heads(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             ledger=privacy.ledger,
+            adjacency=privacy.adjacency,
+            prior=privacy.prior,
         )
     )
     threshold = fed.threshold
@@ -132,10 +134,10 @@ def _statement(
         guarantee=True,
         epsilon=privacy.epsilon,
         delta=privacy.delta,
-        unit=Record(privacy.norm).unit,
+        unit=privacy.unit.unit,
         mechanism="discrete Gaussian noise of the clients in masked sums (Kairouz et al. 2021)",
         noise_scale=state.deviation * privacy.norm,
-        sensitivity_steps=SENSITIVITY / GRID,
+        sensitivity_steps=SENSITIVITIES[privacy.adjacency] / GRID,
         bounds=(-privacy.norm, privacy.norm),
         grid=GRID * privacy.norm,
         smoothing="none; machines of synthetic records around released discriminants",
@@ -151,13 +153,22 @@ def _statement(
             " server does not learn their noise",
             "each record is with one client",
             "the data set was released once with this promise; further releases add up",
+            *_texts_assumed(privacy),
         ),
         not_protected=(
-            "the number of records",
+            *(("the number of records",) if privacy.adjacency == "replace" else ()),
             "class names",
             "who took part",
             "the norm, the grid and every other parameter in this statement",
         ),
         ledger_digest=state.event,
         version=version("securefl"),
+    )
+
+
+def _texts_assumed(privacy: RecordPrivacy) -> tuple[str, ...]:
+    if privacy.texts is None:
+        return ()
+    return (
+        f"the class texts ({privacy.texts}) are public, and who wrote them did not look at records",
     )

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp import Ledger, Record
+from dp import Ledger, Membership, Record
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.training.fednl import fednl_states
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.objectives import Objective, RandomFourierFeatures, SoftmaxLoss, SquaredLoss
-from secure_fl.training.recipe import AT_ONCE, FEDNL, SQUARED, Recipe
+from secure_fl.objectives.base import Array
+from secure_fl.training.recipe import AT_ONCE, FEDNL, RECORD_PRIVATE, SQUARED, Recipe
 from secure_fl.trainers.linear import (
     LBFGS,
     Adam,
@@ -36,34 +37,47 @@ from secure_fl.trainers.linear import (
     fedprox,
     krr,
     localnewton,
+    noisy_gradient,
     oneshot,
     private_ridge,
 )
+from secure_fl.trainers.linear._record_noise import Neighbours, record_unit
 from secure_fl.training.loop import States, federation_of, last_state, traffic_of
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecordPrivacy:
-    """What the method private-ridge promises; see `secure_fl.trainers.linear.private_ridge`.
+    """What the methods private-ridge and private-gradient promise; see `secure_fl.trainers.linear`.
 
     Attributes:
-        epsilon: > 0, per record replaced, its label included.
+        epsilon: > 0, per record, its label included.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to, > 0, after scaling and random features.
         ledger: the books.
+        adjacency: whether a record is replaced, or added or removed.
+        prior: public directions of the classes, shape (d, C), or None.
+        texts: digest of the public texts behind the prior, or None.
     """
 
     epsilon: float
     delta: float
     norm: float
     ledger: Ledger
+    adjacency: Neighbours = "replace"
+    prior: Array | None = None
+    texts: str | None = None
+
+    @property
+    def unit(self) -> Record | Membership:
+        """What epsilon protects."""
+        return record_unit(self.norm, self.adjacency)
 
     def text(self) -> str:
         """What the books say, in one line with the unit."""
-        unit = Record(self.norm)
+        unit = self.unit
         total = self.ledger.get_epsilon(self.delta, unit)
         return f"epsilon {total.epsilon:.4g} at delta {self.delta:g} per {unit.unit} ({total.rule})"
 
@@ -107,8 +121,8 @@ def train_linear_model(
         recipe: what to run.
         scale: constant factor on all features.
         test: records that the accuracy is measured on after every round, if any.
-        privacy: client-level noise, planned for `recipe.sums` sums; for private-ridge, which
-            needs it, record-level noise.
+        privacy: client-level noise, planned for `recipe.sums` sums; for the methods in
+            RECORD_PRIVATE, which need it, record-level noise.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
@@ -117,8 +131,10 @@ def train_linear_model(
         InputError: settings that do not fit the clients.
         QuorumError: fewer clients survived a round than the threshold.
     """
-    if (recipe.method == "private-ridge") != isinstance(privacy, RecordPrivacy):
-        raise InputError(f"{recipe.method}: record-level privacy goes with private-ridge alone")
+    if (recipe.method in RECORD_PRIVATE) != isinstance(privacy, RecordPrivacy):
+        raise InputError(
+            f"{recipe.method}: record-level privacy goes with {' and '.join(RECORD_PRIVATE)} alone"
+        )
     names, width = clients[0].classes, clients[0].n_features
     random = random_features(recipe, width)
     members = [
@@ -182,7 +198,7 @@ def model_weights(weights: Any, recipe: Recipe) -> Any:
 
 def _bare(recipe: Recipe) -> bool:
     # A constant would spend part of the clipped norm on what every record has.
-    return recipe.method == "private-ridge" and recipe.random_features == 0
+    return recipe.method in RECORD_PRIVATE and recipe.random_features == 0
 
 
 def random_features(recipe: Recipe, width: int) -> RandomFourierFeatures | None:
@@ -238,7 +254,7 @@ def trainer_states(
         width: columns of the clients' features.
         recipe: what to run.
         start: a state to go on from, or None.
-        promise: of private-ridge.
+        promise: of the methods in RECORD_PRIVATE.
     """
     method, rounds = recipe.method, recipe.rounds
     if promise is not None:
@@ -291,18 +307,23 @@ def _record_private(
     start: Any,
 ) -> States:
     if not recipe.secure:
-        raise InputError("private-ridge: needs masked sums (--aggregate secure)")
+        raise InputError(f"{recipe.method}: needs masked sums (--aggregate secure)")
     if start is not None:
         return iter(())
-    return private_ridge(
-        fed,
-        features=width,
-        outputs=outputs,
-        norm=privacy.norm,
-        epsilon=privacy.epsilon,
-        delta=privacy.delta,
-        ledger=privacy.ledger,
-    )
+    common: dict[str, Any] = {
+        "features": width,
+        "outputs": outputs,
+        "norm": privacy.norm,
+        "epsilon": privacy.epsilon,
+        "delta": privacy.delta,
+        "ledger": privacy.ledger,
+        "adjacency": privacy.adjacency,
+    }
+    if recipe.method == "private-ridge":
+        if privacy.prior is not None:
+            raise InputError("private-ridge: has no use for class texts; take private-gradient")
+        return private_ridge(fed, **common)
+    return noisy_gradient(fed, **common, rounds=recipe.rounds, prior=privacy.prior)
 
 
 def _at_once(fed: Federation, objective: Objective, recipe: Recipe, start: Any) -> States:

@@ -17,6 +17,7 @@ Method = Literal[
     "fednewton",
     "fednewton-head",
     "private-ridge",
+    "private-gradient",
     "fednl",
     "fednl-ls",
     "fednl-cr",
@@ -31,6 +32,8 @@ SQUARED: frozenset[str] = frozenset({"dkrr", "krr", "fednewton", "private-ridge"
 """Methods of the squared loss; the others minimise the softmax loss."""
 AT_ONCE: frozenset[str] = frozenset({"oneshot", "dkrr", "krr", "private-ridge"})
 """Methods of one sum."""
+RECORD_PRIVATE: tuple[str, ...] = ("private-ridge", "private-gradient")
+"""Methods whose sums hide every record; every client counts by its records."""
 FEDNL: frozenset[str] = frozenset({"fednl", "fednl-ls", "fednl-cr", "fednl-pp", "fednl-bc"})
 """Methods of the logistic loss, one class against the rest; every client counts alike."""
 CompressorName = Literal["auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity"]

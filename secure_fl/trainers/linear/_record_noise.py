@@ -1,17 +1,18 @@
 """Noise of the clients in a masked sum that hides every record, and its place in the books.
 
 Every client adds its part of discrete Gaussian noise before masking; parts are sized for the fewest
-clients that the federation's threshold lets survive. Adding up Gaussians of several sums: their
-Renyi divergences add, and each is order / 2 over the square of its multiplier, so together they are
-one Gaussian's whose squared inverse multiplier is the sum of theirs.
+clients that the federation's threshold lets survive. They cost what continuous noise costs
+(`dp.gaussian_parts`), and Gaussians of several sums are one whose squared inverse multiplier is the
+sum of theirs.
 """
 
 import math
+from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from attrs import frozen
 
-from dp import Event, Gaussian, Record
+from dp import Event, Gaussian, Membership, Record
 from secure_fl.errors import InputError
 from secure_fl.federation import Federation, PrivacyError
 from secure_fl.federation.noises import distributed_multiplier, part_noise
@@ -21,6 +22,11 @@ from secure_fl.objectives.base import Array, Features, scale_rows
 
 GRID = 2.0**-20
 """Noise and what it hides are multiples of this."""
+Neighbours: TypeAlias = Literal["replace", "add-remove"]
+"""Which two data sets must be hard to tell apart: one record is replaced by any other, or one is
+there in one of them alone. The second is the weaker promise at the same epsilon."""
+RECORDS_CHANGED: dict[Neighbours, float] = {"replace": 2.0, "add-remove": 1.0}
+"""Terms by which neighbours' sums over records differ: replaced, one goes and another comes."""
 
 
 @frozen
@@ -43,7 +49,7 @@ class SumNoise:
 
         Args:
             fed: under secure aggregation, so that the server sees no client's smaller noise.
-            sensitivity: L2 norm by which replacing one record changes the exact sum, > 0.
+            sensitivity: L2 norm by which neighbouring data sets' exact sums differ, > 0.
             size: numbers in it.
             multiplier: of the noise in the sum over the sensitivity, > 0.
             colluding: clients whose part of the noise the server might learn from them, >= 0.
@@ -77,10 +83,25 @@ def _steps(sensitivity: float, size: int) -> float:
     return sensitivity / GRID + 1.01 * math.sqrt(size)
 
 
-def event(what: str, norm: float, *multipliers: float) -> Event:
+def checked(neighbours: str) -> Neighbours:
+    """Raises InputError unless it is one of `Neighbours`."""
+    for known in get_args(Neighbours):
+        if neighbours == known:
+            return cast(Neighbours, known)
+    raise InputError(
+        f"adjacency: found {neighbours!r}, expected one of {', '.join(get_args(Neighbours))}"
+    )
+
+
+def record_unit(norm: float, neighbours: Neighbours = "replace") -> Record | Membership:
+    """The unit of sums over records that are clipped to that norm."""
+    return Record(norm) if neighbours == "replace" else Membership("record")
+
+
+def event(what: str, norm: float, *multipliers: float, neighbours: Neighbours = "replace") -> Event:
     """Sums with that much noise, as one event."""
     together = 1.0 / math.sqrt(sum(each**-2 for each in multipliers))
-    return Event(what, Record(norm), gaussian=Gaussian(together, discrete=True))
+    return Event(what, record_unit(norm, neighbours), gaussian=Gaussian(together))
 
 
 def promised(found: Event, records: int, longest: float, sigma: float) -> NoisySum:
@@ -88,7 +109,7 @@ def promised(found: Event, records: int, longest: float, sigma: float) -> NoisyS
 
     Args:
         found: what the sum costs.
-        records: of the client; their number is the same in neighbouring data sets.
+        records: of the client; what follows from their number stays with the client.
         longest: L2 norm that a record adds at most.
         sigma: of the client's part of the noise, in grid steps.
     """

@@ -98,7 +98,7 @@ def kill_at(point: str, count: int) -> None:
 def _books(path: Path, exact: bool) -> Ledger:
     if not exact:
         return Ledger.create(path, "trial")
-    plan = compose([], [Gaussian(NOISE, steps=EXACT, discrete=True)], 1e-5)
+    plan = compose([], [Gaussian(NOISE, steps=EXACT)], 1e-5)
     return Ledger.create(path, "trial", Budget(plan.epsilon * (1 + 1e-6), 1e-5, UNIT))
 
 

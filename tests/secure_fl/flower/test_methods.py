@@ -9,11 +9,11 @@ import pytest
 from secure_fl.data import read_clients
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.recipe import METHODS, Method, Recipe
+from secure_fl.training.recipe import METHODS, RECORD_PRIVATE, Method, Recipe
 from tests.secure_fl.flower.machines import Machines
 
 SETTINGS: dict[str, Any] = {"rounds": 2, "ridge": 0.1, "seed": 4}
-OF_SUMS: tuple[Method, ...] = tuple(each for each in METHODS if each != "private-ridge")
+OF_SUMS: tuple[Method, ...] = tuple(each for each in METHODS if each not in RECORD_PRIVATE)
 """private-ridge draws other noise in every run; test_node_books.py has it."""
 
 

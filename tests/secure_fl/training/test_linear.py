@@ -13,7 +13,7 @@ from secure_fl.errors import FormatError, InputError
 from secure_fl.training.linear import RecordPrivacy, train_linear_model
 from secure_fl.federation import Federation
 from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.recipe import FEDNL, METHODS, Recipe
+from secure_fl.training.recipe import FEDNL, METHODS, RECORD_PRIVATE, Recipe
 from secure_fl.data.samples import digits_split
 
 
@@ -25,7 +25,7 @@ def digits():
     return tuple(train.select(part, f"c{i}") for i, part in enumerate(parts)), test
 
 
-FREE = [method for method in METHODS if method != "private-ridge"]
+FREE = [method for method in METHODS if method not in RECORD_PRIVATE]
 
 
 @pytest.mark.parametrize("method", FREE)

@@ -126,7 +126,7 @@ def test_the_books_say_the_asked_epsilon_of_all_sums_and_refuse_a_second_release
 def test_one_event_costs_what_its_sums_cost_one_by_one(tmp_path):
     ledger = Ledger.create(tmp_path / "books", "trial")
     ledger.spend(event("three sums", 1.0, 2.0, 3.0, 3.0))
-    apart = compose([], [Gaussian(each, discrete=True) for each in (2.0, 3.0, 3.0)], 1e-5)
+    apart = compose([], [Gaussian(each) for each in (2.0, 3.0, 3.0)], 1e-5)
     assert ledger.get_epsilon(1e-5, Record(1.0)).epsilon == pytest.approx(apart.epsilon, rel=1e-9)
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     if setting == "record":
         options = {"participation": FixedNumber(3), "aggregation": SecureAggregation()}
     if setting == "client":
-        plan = [Gaussian(NOISE, steps=ROUNDS, discrete=True)]
+        plan = [Gaussian(NOISE, steps=ROUNDS)]
         books = exact_ledger(folder / "ledger.jsonl", of_clients.UNIT, plan)
         options = {"aggregation": SecureAggregation()}
         options["privacy"] = ClientPrivacy(1.0, NOISE, ROUNDS, books)
