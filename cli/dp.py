@@ -9,6 +9,7 @@ import click
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
+    from dp import Audit
     from secure_fl.privacy.promises import ReleasePromise
 
 Command: TypeAlias = Callable[..., None]
@@ -200,17 +201,54 @@ def account(output: Output, ledger: Path, delta: float) -> None:
 @click.option(
     "--noise-epsilon", type=float, help="Draw the noise of this epsilon instead, to see it fail."
 )
+@click.option(
+    "--method",
+    type=click.Choice(["release", "kahm-record-private", "private-gradient"]),
+    default="release",
+    show_default=True,
+    help="What is attacked: the release of matrices, or the noisy sums of a record-level head.",
+)
+@click.option(
+    "--adjacency",
+    type=click.Choice(["replace", "add-remove"]),
+    default="replace",
+    show_default=True,
+    help="Of a record-level head: a record replaced, or added or removed.",
+)
+@click.option(
+    "--noise-share", default=1.0, show_default=True, help="Of a head's noise, to see it fail."
+)
 @output_options
 def audit(
     output: Output,
     runs: int,
     confidence: float,
     noise_epsilon: float | None,
+    method: Any,
+    adjacency: Any,
+    noise_share: float,
     **promise: Any,
 ) -> None:
     """Attack two neighbouring data sets through the real code and bound epsilon from below."""
     from dp import audit as attack
 
+    if method != "release":
+        _audit_head(
+            output,
+            promise["unit"],
+            noise_epsilon,
+            method=method,
+            epsilon=promise["epsilon"],
+            delta=promise["delta"],
+            adjacency=adjacency,
+            norm=1.0 if promise["norm"] is None else promise["norm"],
+            runs=runs,
+            confidence=confidence,
+            noise_share=noise_share,
+        )
+        return
+    if adjacency != "replace" or noise_share != 1:
+        raise click.UsageError("--adjacency, --noise-share: have no meaning for --method release")
     terms = release_promise(**promise).terms()
     # The attack is on the noise; smoothing comes after it.
     del terms["smoothing"]
@@ -220,6 +258,21 @@ def audit(
         confidence=confidence,
         noise_epsilon=noise_epsilon,
     )
+    _show_audit(output, found)
+
+
+def _audit_head(output: Output, unit: str, noise_epsilon: float | None, **promise: Any) -> None:
+    from secure_fl.training.record_audit import audit_records
+
+    if unit != "record" or noise_epsilon is not None:
+        raise click.UsageError(
+            f"--method {promise['method']}: needs --unit record, and --noise-share in place of"
+            " --noise-epsilon"
+        )
+    _show_audit(output, audit_records(**promise))
+
+
+def _show_audit(output: Output, found: "Audit") -> None:
     output.result(found.to_json(), found.text())
     if not found.passed:
         raise click.exceptions.Exit(1)

@@ -17,7 +17,7 @@ from cli.trainers import (
     show_model,
     trainer_options,
 )
-from secure_fl.trainers.registry import find
+from secure_fl.trainers.registry import find, methods
 from secure_fl.trainers.settings import Settings
 
 
@@ -205,18 +205,27 @@ def _promise(
         )
     refuse_given(CLIENT_PRIVACY, "without --client-epsilon")
     if epsilon is None or delta is None or unit is None:
-        refuse_given(_OF_A_RELEASE, "without --epsilon, --delta and --unit")
+        refuse_given(_OF_A_RELEASE | _OF_SUMS, "without --epsilon, --delta and --unit")
         refuse_given({"clip"}, "without --client-epsilon")
         return None
     if method.method == "kahm":
+        refuse_given(_OF_SUMS, "for --method kahm")
         return release_promise(epsilon, delta, unit, budget=budget, **release)
     if unit != "record" or (method.method in RECORD_LEVEL and release["norm"] is None):
         raise click.UsageError(_incomplete(method))
     if method.family != "network":
         refuse_given({"clip"}, "without --client-epsilon")
+    if method.method not in RECORD_LEVEL:
+        refuse_given(_OF_SUMS, f"for --method {method.method}")
     clip = 1.0 if settings["clip"] is None else settings["clip"]
     return RecordPromise(
-        epsilon=epsilon, delta=delta, norm=release["norm"], clip=clip, budget=budget
+        epsilon=epsilon,
+        delta=delta,
+        norm=release["norm"],
+        clip=clip,
+        budget=budget,
+        adjacency=settings["adjacency"],
+        class_texts=settings["class_texts"],
     )
 
 
@@ -236,8 +245,12 @@ _OF_A_RELEASE = frozenset(
 _OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation"}
 
 
-PRIVATE, RELEASED = "private-ridge", "kahm-record-private"
-RECORD_LEVEL = {PRIVATE, RELEASED}
+RELEASED = "kahm-record-private"
+RECORD_LEVEL = {RELEASED} | {
+    each.method for each in methods("linear") if getattr(each, "hides_records", False)
+}
+_OF_SUMS = frozenset({"adjacency", "class_texts"})
+"""Options of the promises of RECORD_LEVEL methods alone."""
 
 
 def _refuse_options_of_an_app() -> None:
@@ -256,7 +269,7 @@ def _refuse_options_of_others(settings: Settings) -> None:
     if settings.method == RELEASED:
         wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "aggregate", "ledger"}
     if settings.method in RECORD_LEVEL:
-        wrong -= {"epsilon", "delta", "unit", "norm"}
+        wrong -= {"epsilon", "delta", "unit", "norm", "encoder"}
     elif settings.family == "network":
         wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
     refuse_given(

@@ -46,6 +46,19 @@ _OPTIONS = (
         help="--client-epsilon: discrete Gaussian parts, or Skellam ones, which add up exactly.",
     ),
     click.option(
+        "--adjacency",
+        type=click.Choice(["replace", "add-remove"]),
+        default="replace",
+        show_default=True,
+        help="Of sums that hide every record: one record replaced, or added or removed.",
+    ),
+    click.option(
+        "--class-texts",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="kahm-record-private, private-gradient: JSON of public texts that describe the"
+        " classes; whoever writes them must not look at records.",
+    ),
+    click.option(
         "--ledger",
         type=click.Path(dir_okay=False, path_type=Path),
         help="Noise of sums: books of the whole federation; default: each client's own.",

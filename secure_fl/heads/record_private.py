@@ -21,7 +21,7 @@ from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
-from secure_fl.trainers.linear._noisy_moments import SENSITIVITY
+from secure_fl.trainers.linear._noisy_moments import SENSITIVITIES
 from secure_fl.trainers.linear._record_noise import GRID
 from secure_fl.trainers.linear.kahm_record_private import BATCH, REFINEMENTS
 
@@ -97,6 +97,8 @@ def release_heads(
             epsilon=privacy.epsilon,
             delta=privacy.delta,
             ledger=privacy.ledger,
+            adjacency=privacy.adjacency,
+            prior=privacy.prior,
         )
     )
     threshold = fed.threshold
@@ -162,10 +164,10 @@ def _statement(
         guarantee=True,
         epsilon=privacy.epsilon,
         delta=privacy.delta,
-        unit=Record(privacy.norm).unit,
+        unit=privacy.unit.unit,
         mechanism="discrete Gaussian noise of the clients in masked sums (Kairouz et al. 2021)",
         noise_scale=state.deviation * privacy.norm,
-        sensitivity_steps=SENSITIVITY / GRID,
+        sensitivity_steps=SENSITIVITIES[privacy.adjacency] / GRID,
         bounds=(-privacy.norm, privacy.norm),
         grid=GRID * privacy.norm,
         smoothing="none; machines of synthetic records around released discriminants",
@@ -181,13 +183,22 @@ def _statement(
             " server does not learn their noise",
             "each record is with one client",
             in_all(total),
+            *_texts_assumed(privacy),
         ),
         not_protected=(
-            "the number of records",
+            *(("the number of records",) if privacy.adjacency == "replace" else ()),
             "class names",
             "who took part",
             "the norm, the grid and every other parameter in this statement",
         ),
         ledger_digest=state.event,
         version=version("securefl"),
+    )
+
+
+def _texts_assumed(privacy: RecordPrivacy) -> tuple[str, ...]:
+    if privacy.texts is None:
+        return ()
+    return (
+        f"the class texts ({privacy.texts}) are public, and who wrote them did not look at records",
     )

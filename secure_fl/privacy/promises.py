@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import attrs
 
-from dp import Budget, Element, Ledger, Record
+from dp import Budget, Element, Ledger, Membership, Record
 from dp.release import Smoothing
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy, calibrate
@@ -15,6 +15,15 @@ from secure_fl.federation.noises import NoiseName
 from secure_fl.federation.privacy import UNIT
 from secure_fl.files import placed
 from secure_fl.privacy.ledgers import Shelf, open_books
+
+Neighbours: TypeAlias = Literal["replace", "add-remove"]
+"""Which two data sets must be hard to tell apart: one record is replaced by any other, or one is
+there in one of them alone. The second is the weaker promise at the same epsilon."""
+
+
+def record_unit(norm: float, neighbours: Neighbours = "replace") -> Record | Membership:
+    """The unit of sums over records that are clipped to that norm."""
+    return Record(norm) if neighbours == "replace" else Membership("record")
 
 
 class Planned(Protocol):
@@ -101,6 +110,9 @@ class RecordPromise:
         norm: public L2 norm that records are clipped to; of methods of linear models and heads.
         clip: L2 norm of one record's gradient; of networks.
         budget: epsilon, at `delta`, that a new ledger of a client may spend; None sets no limit.
+        adjacency: whether a record is replaced, or added or removed; of methods with a norm.
+        class_texts: JSON file of public texts that describe the classes, or None; whoever writes
+            them must not look at records.
     """
 
     epsilon: float
@@ -108,6 +120,8 @@ class RecordPromise:
     norm: float | None = None
     clip: float = 1.0
     budget: float | None = None
+    adjacency: Neighbours = "replace"
+    class_texts: Path | None = None
 
     def __attrs_post_init__(self) -> None:
         _check("epsilon", self.epsilon)
@@ -127,25 +141,36 @@ def _check(name: str, value: float, below: float = math.inf) -> None:
 Promise: TypeAlias = ReleasePromise | ClientPromise | RecordPromise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RecordPrivacy:
-    """What the method private-ridge promises; see `secure_fl.trainers.linear.private_ridge`.
+    """What a run of masked noisy sums promises every record, with its books.
 
     Attributes:
-        epsilon: > 0, per record replaced, its label included.
+        epsilon: > 0, per record, its label included.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to, > 0, after scaling and random features.
         ledger: the books.
+        adjacency: whether a record is replaced, or added or removed.
+        prior: public directions of the classes, shape (d, C), or None.
+        texts: digest of the public texts behind the prior, or None.
     """
 
     epsilon: float
     delta: float
     norm: float
     ledger: Ledger
+    adjacency: Neighbours = "replace"
+    prior: Any = None
+    texts: str | None = None
+
+    @property
+    def unit(self) -> Record | Membership:
+        """What epsilon protects."""
+        return record_unit(self.norm, self.adjacency)
 
     def text(self) -> str:
         """What the books say, in one line with the unit."""
-        unit = Record(self.norm)
+        unit = self.unit
         total = self.ledger.finite_epsilon(self.delta, unit)
         return (
             f"epsilon {total.epsilon:.4g} at delta {total.delta:g} per {unit.unit} ({total.rule})"
@@ -181,21 +206,32 @@ def client_privacy(
     return ClientPrivacy(promise.clip, multiplier, sums, ledger, promise.delta, noise=promise.noise)
 
 
-def record_privacy(epsilon: float, delta: float, norm: float, books: Path | Shelf) -> RecordPrivacy:
+def record_privacy(
+    epsilon: float,
+    delta: float,
+    norm: float,
+    books: Path | Shelf,
+    *,
+    adjacency: Neighbours = "replace",
+    prior: Any = None,
+    texts: str | None = None,
+) -> RecordPrivacy:
     """What a run promises every record.
 
     Args:
-        epsilon: above 0, per record replaced.
+        epsilon: above 0, per record.
         delta: in (0, 1).
         norm: public L2 norm that records are clipped to.
         books: the federation's ledger, made with this budget where there is none; or those of its
             clients, of which every one gets the events.
+        adjacency: whether a record is replaced, or added or removed.
+        prior, texts: as `RecordPrivacy`.
 
     Raises:
         dp.LedgerError: the ledger was edited.
     """
-    ledger = _opened(books, Budget(epsilon, delta, Record(norm)))
-    return RecordPrivacy(epsilon, delta, norm, ledger)
+    ledger = _opened(books, Budget(epsilon, delta, record_unit(norm, adjacency)))
+    return RecordPrivacy(epsilon, delta, norm, ledger, adjacency, prior, texts)
 
 
 def _opened(books: Path | Shelf, budget: Budget) -> Ledger:

@@ -45,6 +45,8 @@ class LinearSettings(Settings):
     """Whether the softmax of its model's scores are probabilities."""
     unweighted: ClassVar[bool] = False
     """Whether it asks for sums in which no client's number of records counts."""
+    takes_class_texts: ClassVar[bool] = False
+    """Whether public texts of the classes are of use to it."""
     hides_records: ClassVar[bool] = False
     """Whether it runs only with a promise for every record, in masked sums."""
 

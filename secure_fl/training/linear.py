@@ -119,7 +119,8 @@ def check_promise(settings: LinearSettings, *, hides_records: bool, secure: bool
         raise InputError(
             f"{settings.method}: needs a promise for every record"
             if settings.hides_records
-            else f"{settings.method}: cannot hide single records; take private-ridge"
+            else f"{settings.method}: cannot hide single records; take private-ridge or"
+            " private-gradient"
         )
     if hides_records and not secure:
         raise InputError(

@@ -31,6 +31,7 @@ from secure_fl.privacy.promises import (
     record_privacy,
 )
 from secure_fl.progress import Progress, quiet
+from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
 from secure_fl.trainers.network_settings import NetworkSettings
@@ -67,7 +68,8 @@ def train(
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
         scale: constant factor on all features.
-        encoder: of heads: what made the features, "none" for records that are features already.
+        encoder: of heads and class texts: what made the features, "none" for records that are
+            features already.
         test: of models: records that the accuracy is measured on after every round, if any.
         promise: what is promised to clients, records or elements of a matrix; None adds no noise.
         books: ledgers of a promise: the folder of the clients' own, or a file for the federation.
@@ -114,7 +116,7 @@ def train(
             "checkpoint": checkpoint,
             "progress": on_round,
         }
-        fitted = _fit_model(clients, method, promise, books, aside, options)
+        fitted = _fit_model(clients, method, promise, books, aside, encoder, options)
         if aside is not None:
             fitted.fill(aside)
         return fitted
@@ -227,7 +229,9 @@ def fit_heads(
     if aside is not None:
         released = RELEASED * len(manifest.classes)
         free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
-    privacy = record_privacy(promise.epsilon, promise.delta, promise.norm, books)
+    privacy = _record_privacy(
+        promise, books, manifest.classes, manifest.encoder, manifest.scale, class_texts=True
+    )
     heads, manifest, statements = train_record_private_heads(
         clients, manifest, privacy, fit_range=method.spanned is None, seed=seed
     )
@@ -268,6 +272,7 @@ def _fit_model(
     promise: Promise | None,
     books: Path | Shelf | None,
     aside: Path | None,
+    encoder: str,
     options: dict[str, Any],
 ) -> FittedModel:
     if isinstance(promise, ReleasePromise):
@@ -290,7 +295,7 @@ def _fit_model(
         noise = client_privacy(method, len(clients[0].classes), promise, books)
         prove_room(noise.ledger.each, noise.sums)
     if isinstance(method, LinearSettings):
-        fitted = _fit_linear(clients, method, noise, promise, books, options)
+        fitted = _fit_linear(clients, method, noise, promise, books, encoder, options)
     else:
         fitted = _fit_network(clients, method, noise, promise, books, options)
     if aside is not None:
@@ -314,6 +319,7 @@ def _fit_linear(
     noise: ClientPrivacy | None,
     promise: Promise | None,
     books: Path | Shelf | None,
+    encoder: str,
     options: dict[str, Any],
 ) -> FittedModel:
     privacy: ClientPrivacy | RecordPrivacy | None = noise
@@ -323,8 +329,61 @@ def _fit_linear(
         if promise.norm is None:
             raise InputError(f"{method.method}: needs --norm, a public L2 norm of a record")
         assert books is not None
-        privacy = record_privacy(promise.epsilon, promise.delta, promise.norm, books)
+        privacy = _record_privacy(
+            promise,
+            books,
+            clients[0].classes,
+            encoder,
+            options["scale"],
+            class_texts=method.takes_class_texts,
+        )
     return train_linear_model(clients, method, privacy=privacy, **options)
+
+
+def _record_privacy(
+    promise: RecordPromise,
+    books: Path | Shelf,
+    classes: Sequence[str],
+    encoder: str,
+    scale: float,
+    *,
+    class_texts: bool,
+) -> RecordPrivacy:
+    assert promise.norm is not None
+    prior = None
+    if promise.class_texts is not None:
+        if not class_texts:
+            raise InputError("class texts: are of no use to this method; take private-gradient")
+        prior = class_prior(promise.class_texts, classes, encoder, scale)
+    return record_privacy(
+        promise.epsilon,
+        promise.delta,
+        promise.norm,
+        books,
+        adjacency=promise.adjacency,
+        prior=None if prior is None else prior.directions,
+        texts=None if prior is None else prior.digest,
+    )
+
+
+def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: float) -> ClassPrior:
+    """What public texts say of the classes, through the encoder that made the features.
+
+    Args:
+        path: JSON, see `secure_fl.trainers.linear.class_texts.texts_of`.
+        classes: of the federation, in order.
+        encoder: a model's folder or `package:NAME`.
+        scale: constant factor on all features.
+
+    Raises:
+        InputError: no encoder, or a file of another form.
+    """
+    if encoder == "none":
+        raise InputError("class texts: need the encoder that made the features; give --encoder")
+    from secure_fl.encoders.sentence import SentenceEncoder
+
+    model = SentenceEncoder(encoder, scale=scale)
+    return read_class_prior(path, classes, lambda texts: model.encode(texts))
 
 
 def _fit_network(

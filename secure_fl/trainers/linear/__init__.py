@@ -2,6 +2,7 @@
 
 from secure_fl.trainers.linear._local import LocalTraining
 from secure_fl.trainers.linear._newton import NewtonState
+from secure_fl.trainers.linear.class_texts import text_prior, texts_of
 from secure_fl.trainers.linear.dkrr import dkrr
 from secure_fl.trainers.linear.fedavg import AveragingState, fedavg
 from secure_fl.trainers.linear.fednewton import fednewton
@@ -15,6 +16,7 @@ from secure_fl.trainers.linear.kahm_record_private import (
 from secure_fl.trainers.linear.krr import krr
 from secure_fl.trainers.linear.lbfgs import LBFGS
 from secure_fl.trainers.linear.localnewton import localnewton
+from secure_fl.trainers.linear.noisy_gradient import NoisyGradientState, noisy_gradient
 from secure_fl.trainers.linear.oneshot import oneshot
 from secure_fl.trainers.linear.private_ridge import PrivateRidgeState, private_ridge
 from secure_fl.trainers.linear.server import Adam, Averaging, Momentum, ServerOptimizer
@@ -32,6 +34,7 @@ __all__ = [
     "LowRank",
     "Momentum",
     "NewtonState",
+    "NoisyGradientState",
     "PrivateRidgeState",
     "RecordPrivateState",
     "ServerOptimizer",
@@ -45,6 +48,9 @@ __all__ = [
     "kahm_record_private",
     "krr",
     "localnewton",
+    "noisy_gradient",
     "oneshot",
     "private_ridge",
+    "text_prior",
+    "texts_of",
 ]

@@ -9,23 +9,26 @@ from dp import Event
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.federation.steps import NoisySum, promise_of
-from secure_fl.objectives.base import Array
+from secure_fl.objectives.base import Array, Codes, Features
+from secure_fl.privacy.promises import Neighbours
 from secure_fl.trainers.linear._client import records
 from secure_fl.trainers.linear._record_noise import (
     GRID,
     booked,
+    checked,
     clipped,
     event,
     promised,
     with_noise,
 )
 
-SENSITIVITY = math.sqrt(4.5)
-"""L2 norm by which replacing one record of norm <= 1 changes (X'X, X'Y) together.
+SENSITIVITIES: dict[Neighbours, float] = {"replace": math.sqrt(4.5), "add-remove": math.sqrt(2.0)}
+"""L2 norm by which a record of norm <= 1 changes (X'X, X'Y) together.
 
-With the same label and norms 1, and t the cosine between both records, its square is
+Replaced, with the same label and norms 1, and t the cosine between both records, its square is
 2 (1 - t) + 2 (1 - t^2), largest at t = -1/2. Another label gives at most 4, smaller norms give
-less."""
+less. Added or removed, it is |x|^4 + |x|^2."""
+SENSITIVITY = SENSITIVITIES["replace"]
 
 
 @broadcastable
@@ -37,11 +40,13 @@ class MomentNoise:
         norm: records are clipped to this L2 norm, then divided by it.
         outputs: C.
         sigma: of one client's part, in grid steps.
+        neighbours: what epsilon is about.
     """
 
     norm: float
     outputs: int
     sigma: float
+    neighbours: str = "replace"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +77,22 @@ def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
     X, y = records(client)
     if y.size and not 0 <= int(y.min()) <= int(y.max()) < noise.outputs:
         raise InputError(f"class codes from {y.min()} to {y.max()}, {noise.outputs} classes")
-    rows = clipped(X, noise.norm)
-    hot = np.zeros((len(y), noise.outputs))
+    return with_noise(exact_moments(clipped(X, noise.norm), y, noise.outputs), noise.sigma)
+
+
+def exact_moments(rows: Features, y: Codes, outputs: int) -> Array:
+    """Both moments as one vector.
+
+    Args:
+        rows: shape (n, d), of L2 norm at most 1 each.
+        y: class codes, shape (n,).
+        outputs: C.
+    """
+    hot = np.zeros((len(y), outputs))
     hot[np.arange(len(y)), y] = 1.0
     gram = rows.T @ rows
     gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
-    return with_noise(np.concatenate([packed(gram), (rows.T @ hot).ravel()]), noise.sigma)
+    return np.concatenate([packed(gram), (rows.T @ hot).ravel()])
 
 
 @promise_of(local_noisy_moments)
@@ -85,14 +100,15 @@ def noisy_moments_of(client: Client, fewest: int, most: int, noise: MomentNoise)
     """What a sum of noisy moments costs, as any of its clients can tell."""
     d = client.features.shape[1]
     size = moment_count(d, noise.outputs)
-    found = moment_event(d, noise, booked(SENSITIVITY, size, noise.sigma, fewest, most))
+    sensitivity = SENSITIVITIES[checked(noise.neighbours)]
+    found = moment_event(d, noise, booked(sensitivity, size, noise.sigma, fewest, most))
     return promised(found, len(client), math.sqrt(2.0), noise.sigma)
 
 
 def moment_event(features: int, noise: MomentNoise, multiplier: float) -> Event:
     """That sum in the books."""
     what = f"noisy second moments of {features} features and {noise.outputs} classes"
-    return event(what, noise.norm, multiplier)
+    return event(what, noise.norm, multiplier, neighbours=checked(noise.neighbours))
 
 
 def moment_count(features: int, outputs: int) -> int:

@@ -7,20 +7,24 @@ sum of theirs.
 """
 
 import math
+from typing import cast, get_args
 
 import numpy as np
 from attrs import frozen
 
-from dp import Event, Gaussian, Record
+from dp import Event, Gaussian
 from secure_fl.errors import InputError
 from secure_fl.federation import Federation, PrivacyError
 from secure_fl.federation.noises import distributed_multiplier, part_noise
 from secure_fl.federation.privacy import TAIL
 from secure_fl.federation.steps import NoisySum
 from secure_fl.objectives.base import Array, Features, scale_rows
+from secure_fl.privacy.promises import Neighbours, record_unit
 
 GRID = 2.0**-20
 """Noise and what it hides are multiples of this."""
+RECORDS_CHANGED: dict[Neighbours, float] = {"replace": 2.0, "add-remove": 1.0}
+"""Terms by which neighbours' sums over records differ: replaced, one goes and another comes."""
 
 
 @frozen
@@ -43,7 +47,7 @@ class SumNoise:
 
         Args:
             fed: under secure aggregation, so that the server sees no client's smaller noise.
-            sensitivity: L2 norm by which replacing one record changes the exact sum, > 0.
+            sensitivity: L2 norm by which neighbouring data sets' exact sums differ, > 0.
             size: numbers in it.
             multiplier: of the noise in the sum over the sensitivity, > 0.
             colluding: clients whose part of the noise the server might learn from them, >= 0.
@@ -77,10 +81,20 @@ def _steps(sensitivity: float, size: int) -> float:
     return sensitivity / GRID + 1.01 * math.sqrt(size)
 
 
-def event(what: str, norm: float, *multipliers: float) -> Event:
+def checked(neighbours: str) -> Neighbours:
+    """Raises InputError unless it is one of `Neighbours`."""
+    for known in get_args(Neighbours):
+        if neighbours == known:
+            return cast(Neighbours, known)
+    raise InputError(
+        f"adjacency: found {neighbours!r}, expected one of {', '.join(get_args(Neighbours))}"
+    )
+
+
+def event(what: str, norm: float, *multipliers: float, neighbours: Neighbours = "replace") -> Event:
     """Sums with that much noise, as one event."""
     together = 1.0 / math.sqrt(sum(each**-2 for each in multipliers))
-    return Event(what, Record(norm), gaussian=Gaussian(together))
+    return Event(what, record_unit(norm, neighbours), gaussian=Gaussian(together))
 
 
 def promised(found: Event, records: int, longest: float, sigma: float) -> NoisySum:
@@ -88,7 +102,7 @@ def promised(found: Event, records: int, longest: float, sigma: float) -> NoisyS
 
     Args:
         found: what the sum costs.
-        records: of the client; their number is the same in neighbouring data sets.
+        records: of the client; what follows from their number stays with the client.
         longest: L2 norm that a record adds at most.
         sigma: of the client's part of the noise, in grid steps.
     """

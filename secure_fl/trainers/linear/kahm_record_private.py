@@ -38,18 +38,21 @@ from secure_fl.federation import (
 )
 from secure_fl.federation.steps import NoisySum, promise_of
 from secure_fl.objectives.base import Array, Codes, Features
+from secure_fl.privacy.promises import Neighbours
 from secure_fl.trainers.linear._client import records
 from secure_fl.trainers.linear._noisy_moments import (
-    SENSITIVITY,
+    SENSITIVITIES,
     MomentNoise,
     Moments,
     moment_count,
     noisy_moments,
 )
 from secure_fl.trainers.linear._record_noise import (
+    RECORDS_CHANGED,
     SumNoise,
     booked,
     check_task,
+    checked,
     clipped,
     event,
     promised,
@@ -63,10 +66,10 @@ SHARPNESS = 10.0
 """Of the first softmax: ridge scores of 0 and 1 become margins."""
 RESIDUAL_CLIP = 1.0
 """L2 norm of a record's residual; that of a confident mistake is sqrt(2)."""
-RESIDUAL_SENSITIVITY = 2.0 * RESIDUAL_CLIP
-"""L2 norm by which a replaced record changes a sum of residuals: one goes, another comes."""
 STEP = 0.2
 """Of a Newton step: the curvature of uninformed predictions overstates that of informed ones."""
+PRIOR_WEIGHT = 1.0
+"""Of public directions, over the length of a class sum's noise."""
 BATCH, SPREAD = 10, 0.05
 """Synthetic records of a machine, and their root mean square distance from its point."""
 
@@ -81,12 +84,14 @@ class Residuals:
         weights: discriminants, shape (d, C).
         whitening: shape (d, d).
         sigma: of one client's part of the noise, in grid steps.
+        neighbours: what epsilon is about.
     """
 
     norm: float
     weights: Array
     whitening: Array
     sigma: float
+    neighbours: str = "replace"
 
 
 @broadcastable
@@ -127,8 +132,11 @@ def local_noisy_residuals(client: Client, ask: Residuals) -> Tree:
 def noisy_residuals_of(client: Client, fewest: int, most: int, ask: Residuals) -> NoisySum:
     """What a sum of noisy residuals costs, as any of its clients can tell."""
     d, outputs = ask.weights.shape
-    multiplier = booked(RESIDUAL_SENSITIVITY, d * outputs, ask.sigma, fewest, most)
-    found = event(f"noisy residuals of {d} features and {outputs} classes", ask.norm, multiplier)
+    neighbours = checked(ask.neighbours)
+    sensitivity = RECORDS_CHANGED[neighbours] * RESIDUAL_CLIP
+    multiplier = booked(sensitivity, d * outputs, ask.sigma, fewest, most)
+    what = f"noisy residuals of {d} features and {outputs} classes"
+    found = event(what, ask.norm, multiplier, neighbours=neighbours)
     return promised(found, len(client), RESIDUAL_CLIP, ask.sigma)
 
 
@@ -161,6 +169,8 @@ def kahm_record_private(
     ledger: Ledger,
     delta: float = 1e-5,
     colluding: int = 0,
+    adjacency: Neighbours = "replace",
+    prior: Array | None = None,
 ) -> Iterator[RecordPrivateState]:
     """Yields one state; `discriminant_machines` makes machines of it.
 
@@ -170,10 +180,12 @@ def kahm_record_private(
         features: d.
         outputs: C.
         norm: public L2 norm that records are clipped to, > 0.
-        epsilon: > 0, per record replaced, its label included; of all sums together.
-        ledger: the books; where they have a budget it must be per `Record(norm)`.
+        epsilon: > 0, per record, its label included; of all sums together.
+        ledger: the books; where they have a budget it must be per `record_unit(norm, adjacency)`.
         delta: in (0, 1).
         colluding: clients whose part of the noise the server might learn from them, >= 0.
+        adjacency: whether a record is replaced, or added or removed.
+        prior: public directions of the classes, shape (d, C), of length 1 (`text_prior`), or None.
 
     Raises:
         InputError: a number out of its range, or more classes than `check_machines` takes.
@@ -184,25 +196,45 @@ def kahm_record_private(
     check_task("kahm_record_private", norm, features, outputs)
     check_machines(features, outputs)
     whole = calibrate(epsilon, delta, 1)
-    share = (1.0 - MOMENT_SHARE) / REFINEMENTS
-    size = moment_count(features, outputs)
-    coarse = SumNoise.sized(fed, SENSITIVITY, size, whole / MOMENT_SHARE**0.5, colluding)
-    fine = SumNoise.sized(
-        fed, RESIDUAL_SENSITIVITY, features * outputs, whole / share**0.5, colluding
-    )
+    coarse, fine = noise_of_sums(fed, features, outputs, whole, checked(adjacency), colluding)
     what = f"noisy moments and residuals of {features} features and {outputs} classes"
     multipliers = [coarse.multiplier, *[fine.multiplier] * REFINEMENTS]
-    digest = ledger.spend(event(what, norm, *multipliers))
-    moments = noisy_moments(fed, MomentNoise(norm, outputs, coarse.sigma), features)
+    digest = ledger.spend(event(what, norm, *multipliers, neighbours=adjacency))
+    noise = MomentNoise(norm, outputs, coarse.sigma, adjacency)
+    moments = noisy_moments(fed, noise, features)
     whitening, length = _whitening(moments)
-    first = _equally_long(whitening @ (whitening.T @ moments.cross))
+    cross = moments.cross if prior is None else with_prior(moments, prior)
+    first = _equally_long(whitening @ (whitening.T @ cross))
     weights = SHARPNESS * first
     for _ in range(REFINEMENTS):
-        ask = Residuals(norm, weights, whitening, fine.sigma)
+        ask = Residuals(norm, weights, whitening, fine.sigma, adjacency)
         total = fed.sum(local_noisy_residuals, ask).reshape(features, outputs)
         weights = weights + STEP * outputs * length * (whitening @ total)
     yield RecordPrivateState(
         weights, first, moments.gram, moments.cross, norm, moments.deviation, digest
+    )
+
+
+def noise_of_sums(
+    fed: Federation,
+    features: int,
+    outputs: int,
+    multiplier: float,
+    adjacency: Neighbours,
+    colluding: int = 0,
+) -> tuple[SumNoise, SumNoise]:
+    """Noise of the moments, and of each of the REFINEMENTS sums of residuals.
+
+    Args:
+        multiplier: of one Gaussian that hides as little as all sums together, > 0.
+        fed, features, outputs, adjacency, colluding: as `kahm_record_private` has them.
+    """
+    share = (1.0 - MOMENT_SHARE) / REFINEMENTS
+    moments = SENSITIVITIES[adjacency], moment_count(features, outputs)
+    residuals = RECORDS_CHANGED[adjacency] * RESIDUAL_CLIP, features * outputs
+    return (
+        SumNoise.sized(fed, *moments, multiplier / MOMENT_SHARE**0.5, colluding),
+        SumNoise.sized(fed, *residuals, multiplier / share**0.5, colluding),
     )
 
 
@@ -217,6 +249,18 @@ def _whitening(moments: Moments) -> tuple[Array, float]:
     spread = values + moments.edge
     total = max(float(values.sum()), np.finfo(float).tiny)
     return vectors / np.sqrt(spread), float(np.sqrt((values / spread).sum() / total))
+
+
+def with_prior(moments: Moments, prior: Array) -> Array:
+    """Class sums with public directions: as many records of each as the noise hides, about.
+
+    Args:
+        moments: as released.
+        prior: directions of length 1, shape (d, C).
+    """
+    blurred = moments.deviation * np.sqrt(len(prior))
+    mixed: Array = moments.cross + PRIOR_WEIGHT * blurred * prior
+    return mixed
 
 
 def _equally_long(weights: Array) -> Array:

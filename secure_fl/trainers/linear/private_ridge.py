@@ -18,14 +18,15 @@ import numpy as np
 from dp import Ledger
 from secure_fl.federation import Federation, broadcastable, calibrate
 from secure_fl.objectives.base import Array
+from secure_fl.privacy.promises import Neighbours
 from secure_fl.trainers.linear._noisy_moments import (
-    SENSITIVITY,
+    SENSITIVITIES,
     MomentNoise,
     moment_count,
     moment_event,
     noisy_moments,
 )
-from secure_fl.trainers.linear._record_noise import SumNoise, check_task
+from secure_fl.trainers.linear._record_noise import SumNoise, check_task, checked
 
 
 @broadcastable
@@ -58,6 +59,7 @@ def private_ridge(
     ledger: Ledger,
     delta: float = 1e-5,
     colluding: int = 0,
+    adjacency: Neighbours = "replace",
 ) -> Iterator[PrivateRidgeState]:
     """Yields one state: a head that hides every single record of every client.
 
@@ -68,10 +70,11 @@ def private_ridge(
         outputs: C.
         norm: public L2 norm that records are clipped to, > 0. Clipping shortens a record and does
             not turn it, so scores of a linear head without a constant keep their order.
-        epsilon: > 0, per record replaced, its label included.
-        ledger: the books; where they have a budget it must be per `Record(norm)`.
+        epsilon: > 0, per record, its label included.
+        ledger: the books; where they have a budget it must be per `record_unit(norm, adjacency)`.
         delta: in (0, 1).
         colluding: clients whose part of the noise the server might learn from them, >= 0.
+        adjacency: whether a record is replaced, or added or removed.
 
     Raises:
         PrivacyError: no secure aggregation, or no honest client is surely left.
@@ -81,8 +84,9 @@ def private_ridge(
     check_task("private_ridge", norm, features, outputs)
     multiplier = calibrate(epsilon, delta, 1)
     size = moment_count(features, outputs)
-    sized = SumNoise.sized(fed, SENSITIVITY, size, multiplier, colluding)
-    noise = MomentNoise(norm, outputs, sized.sigma)
+    sensitivity = SENSITIVITIES[checked(adjacency)]
+    sized = SumNoise.sized(fed, sensitivity, size, multiplier, colluding)
+    noise = MomentNoise(norm, outputs, sized.sigma, adjacency)
     ledger.spend(moment_event(features, noise, sized.multiplier))
     found = noisy_moments(fed, noise, features)
     weights = ridge_solution(found.gram, found.cross, found.edge)

@@ -82,6 +82,7 @@ class PrivateRidge(OneSum, LinearSettings):
             epsilon=run.promise.epsilon,
             delta=run.promise.delta,
             ledger=run.promise.ledger,
+            adjacency=run.promise.adjacency,
         )
 
 
