@@ -13,6 +13,15 @@ from fhe.errors import VersionError
 from fhe.frames import frames_of, key_frame, operand_frames
 from fhe.keys import EVALUATION_FILE
 from fhe.public_key import PUBLIC_FILE
+from tests.attacks.table import Attack
+
+ATTACK = Attack(
+    name="sends keys whose description exhausts or crashes whoever reads them",
+    holds="the querier, and the evaluator's reading of its public and evaluation keys",
+    before="the library's parser of foreign bytes, with descriptions of up to 4 kB each",
+    after="nothing: the evaluator describes keys by its own circuit and takes words of the exact"
+    " size alone",
+)
 
 RULE = fhe.RuleParameters(contributors=2, classes=3, bits=4, block=4, failure_exponent=40)
 

@@ -6,7 +6,7 @@ from tests.fuzz.inputs import try_inputs
 from tests.fuzz.parsers import PARSERS
 
 INPUTS, SLOW = 120, 4
-MOST = 200_000_000
+MOST = 300_000_000
 """Bytes that an input may take above the file's cap; the samples are small."""
 
 
