@@ -7,7 +7,7 @@ from tests.fuzz.parsers import PARSERS
 
 INPUTS, SLOW = 120, 4
 MOST = 300_000_000
-"""Bytes that an input may take above the file's cap; the samples are small."""
+"""Bytes that an input may take; opening a sealed key takes scrypt's 128 MiB by itself."""
 
 
 @pytest.mark.filterwarnings("ignore")
