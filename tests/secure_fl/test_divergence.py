@@ -28,7 +28,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     "method",
-    [["fedavg"], ["fedprox"], ["fedavgm"], ["fedavg", "--model", "mlp"]],
+    [["fedavg"], ["fedprox"], ["fedavgm"], ["fedadam"], ["fedavg", "--model", "mlp"]],
     ids=" ".join,
 )
 def test_a_rate_of_a_million_ends_with_one_line_and_code_one(tmp_path, capsys, method):
