@@ -143,9 +143,12 @@ def _checked(plan: Plan) -> Plan:
         raise InputError("features: missing; columns of the client files, for random features")
     private = recipe.hides_records
     if private and (not plan.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
-        raise InputError("private-ridge: needs secure, epsilon, norm and ledger")
+        raise InputError(f"{recipe.method}: needs secure, epsilon, norm and ledger")
     if private != (plan.epsilon is not None):
-        raise InputError(f"epsilon: of private-ridge and kahm alone, not of {recipe.method}")
+        hiding = [
+            each.method for each in methods("linear") if getattr(each, "hides_records", False)
+        ]
+        raise InputError(f"epsilon: of {', '.join(hiding)} and kahm alone, not of {recipe.method}")
     if plan.client_epsilon is not None:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")

@@ -93,14 +93,20 @@ class Store:
     Args:
         path: of the database, made where absent, mode 0600.
         wait: seconds that the database's lock is waited for.
+        create: False for a process that uses what another one made.
     """
 
-    def __init__(self, path: Path, *, wait: float = DATABASE_WAIT) -> None:
-        path.touch(mode=PRIVATE)
+    def __init__(self, path: Path, *, wait: float = DATABASE_WAIT, create: bool = True) -> None:
+        if create:
+            path.touch(mode=PRIVATE)
         self._db = sqlite3.connect(
             path, check_same_thread=False, isolation_level=None, timeout=wait
         )
         self._lock = threading.Lock()
+        if create:
+            self._create()
+
+    def _create(self) -> None:
         self._db.executescript(_SCHEMA)
         with self._transaction() as db:
             columns = {row[1] for row in db.execute("PRAGMA table_info(parts)")}

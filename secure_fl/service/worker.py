@@ -40,7 +40,9 @@ def main(arguments: Sequence[str]) -> None:
     os.dup2(2, 1)
     jobs: queue.Queue[int | None] = queue.Queue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
-    store, federations = Store(Path(arguments[0])), load_federations(map(Path, arguments[1:]))
+    # Tables that were lost must be missed, not made anew empty behind the evaluator's back.
+    store = Store(Path(arguments[0]), create=False)
+    federations = load_federations(map(Path, arguments[1:]))
     _say(speak, ready=True)
     while (number := jobs.get()) is not None:
         try:

@@ -71,7 +71,7 @@ PLAN = {"clients": "a,b", "classes": "x,y", "method": "fednewton", "out": "run"}
         ({"colour": 1}, "colour: no setting of a run"),
         ({"clients": "a"}, "clients: found 1"),
         ({"method": "private-ridge"}, "private-ridge: needs secure"),
-        ({"epsilon": 1.0}, "epsilon: of private-ridge and private-gradient and kahm"),
+        ({"epsilon": 1.0}, "epsilon: of private-gradient, private-ridge and kahm"),
         ({"secure": True}, "max-weight: missing"),
         ({"random-features": 10}, "features: missing"),
         ({"client-epsilon": 1.0}, "needs clip and ledger"),

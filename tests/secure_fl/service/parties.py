@@ -78,7 +78,7 @@ class Players:
         return made
 
     def fetch(self, batch: str, audit: Audit | None = None):
-        return self.querier().fetch(batch, self.secret, audit, told=lambda status: None)
+        return self.querier().fetch(batch, self.secret, audit, on_status=lambda status: None)
 
     def status(self, batch: str) -> dict:
         content = self.channel("querier").expect("GET", f"/batches/{batch}", what="status")
