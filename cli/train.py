@@ -17,7 +17,7 @@ from cli.trainers import (
     show_model,
     trainer_options,
 )
-from secure_fl.trainers.registry import find, methods
+from secure_fl.trainers.registry import find, hiding_records
 from secure_fl.trainers.settings import Settings
 
 
@@ -246,9 +246,7 @@ _OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation"
 
 
 RELEASED = "kahm-record-private"
-RECORD_LEVEL = {RELEASED} | {
-    each.method for each in methods("linear") if getattr(each, "hides_records", False)
-}
+RECORD_LEVEL = {RELEASED, *hiding_records()}
 _OF_SUMS = frozenset({"adjacency", "class_texts"})
 """Options of the promises of RECORD_LEVEL methods alone."""
 

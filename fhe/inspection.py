@@ -22,7 +22,7 @@ from .errors import AnswerError
 from .evaluator import Progress, quiet
 from .keys import EvaluationKeys
 from .lwe_layout import read_specs
-from .readers import READERS
+from .readers import key_json, key_lines
 from .simulation import plain
 
 SECURITY = (
@@ -49,13 +49,7 @@ class KeyFacts:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON types."""
-        return {
-            **vars(self),
-            "lattices": list(self.lattices),
-            "security": SECURITY,
-            "public_key": PUBLIC_KEY,
-            "who_reads_what": list(READERS),
-        }
+        return key_json(vars(self), SECURITY, PUBLIC_KEY)
 
     def to_text(self) -> str:
         """The facts in sentences."""
@@ -68,11 +62,7 @@ class KeyFacts:
             f" at most 2^-{p['failure_exponent']}",
             f"reported by the compiler: a look-up fails with 2^{math.log2(self.failure):.1f} and"
             f" costs {self.complexity / 1e6:,.0f} million operations",
-            *self.lattices,
-            f"evaluation key: {self.evaluation_bytes:,} bytes",
-            f"security: {SECURITY}",
-            f"public key: {PUBLIC_KEY}",
-            *READERS,
+            *key_lines(vars(self), SECURITY, PUBLIC_KEY),
         ]
         return "\n".join(lines)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fhe.readers import READERS
+from fhe.readers import key_json, key_lines
 
 from .chain import BUDGET, DISTANCE
 from .keys import BatchedEvaluationKeys
@@ -35,13 +35,7 @@ class BatchedKeyFacts:
 
     def to_json(self) -> dict[str, Any]:
         """The facts as JSON types."""
-        return {
-            **vars(self),
-            "lattices": list(self.lattices),
-            "security": SECURITY,
-            "public_key": PUBLIC_KEY,
-            "who_reads_what": list(READERS),
-        }
+        return key_json(vars(self), SECURITY, PUBLIC_KEY)
 
     def to_text(self) -> str:
         """The facts in sentences."""
@@ -55,11 +49,7 @@ class BatchedKeyFacts:
             f" {self.slots:,} queries, {self.milliseconds:.2f} ms a query",
             f"a full batch takes {self.bytes_a_query / 1000:.2f} kB a query of every contributor",
             "a batch is wrong by noise with probability at most 2^-40",
-            *self.lattices,
-            f"evaluation key: {self.evaluation_bytes:,} bytes",
-            f"security: {SECURITY}",
-            f"public key: {PUBLIC_KEY}",
-            *READERS,
+            *key_lines(vars(self), SECURITY, PUBLIC_KEY),
         ]
         return "\n".join(lines)
 

@@ -13,7 +13,7 @@ from secure_fl.errors import InputError
 from secure_fl.flower.heads import HeadRecipe
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.linear_settings import LinearSettings
-from secure_fl.trainers.registry import make, methods
+from secure_fl.trainers.registry import hiding_records, make, methods
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
 _LINEAR = {"secure", "seed", "checkpoint", "max-weight", "features"} | {
@@ -145,10 +145,8 @@ def _checked(plan: Plan) -> Plan:
     if private and (not plan.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
         raise InputError(f"{recipe.method}: needs secure, epsilon, norm and ledger")
     if private != (plan.epsilon is not None):
-        hiding = [
-            each.method for each in methods("linear") if getattr(each, "hides_records", False)
-        ]
-        raise InputError(f"epsilon: of {', '.join(hiding)} and kahm alone, not of {recipe.method}")
+        hiding = ", ".join(hiding_records())
+        raise InputError(f"epsilon: of {hiding} and kahm alone, not of {recipe.method}")
     if plan.client_epsilon is not None:
         if private or plan.clip is None or plan.ledger is None:
             raise InputError("client-epsilon: needs clip and ledger, and no other noise")

@@ -64,6 +64,12 @@ def names(*families: Family) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.method for each in methods(*families)))
 
 
+def hiding_records() -> tuple[str, ...]:
+    """The names of the linear methods that run only with a promise for every record."""
+    found = methods("linear")
+    return tuple(each.method for each in found if getattr(each, "hides_records", False))
+
+
 def find(name: str, family: Family | None = None) -> type[Settings]:
     """The method of that name.
 

@@ -11,9 +11,10 @@ from fhe.answered import record_answered, refuse_answered
 from fhe.compiled import compiled_rule
 from fhe.envelope import read_envelope, read_header, write_envelope
 from fhe.errors import VersionError
-from fhe.inspection import READERS, describe_keys, self_test
+from fhe.inspection import describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
 from fhe.lwe_layout import input_type
+from fhe.readers import READERS
 
 CODES = np.random.default_rng(0).integers(0, 64, (6, 3, 5))
 
