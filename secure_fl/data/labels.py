@@ -13,6 +13,8 @@ from secure_fl.errors import LabelError, whose
 
 # Leading zeros are not a number: 007 is a name.
 _INTEGRAL = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
+_PIECE = 2**16
+"""Labels that are Python's own objects at once."""
 _SHOWN = 12
 """Class names that an error lists before it stops."""
 
@@ -43,10 +45,11 @@ class ClassList:
         seen: dict[str, str] = {}
         for name in self.names:
             key = _number(name) or name
-            if seen.setdefault(key, name) is not name or self.names.count(name) > 1:
+            if key in seen:
                 raise LabelError(
                     f'class list: "{seen[key]}" and "{name}" name the same class; keep one spelling'
                 )
+            seen[key] = name
 
     def __len__(self) -> int:
         return len(self.names)
@@ -132,17 +135,27 @@ def label_text(
     if isinstance(values, list):
         return _stripped(values, client, where)
     kind = values.dtype.kind
-    if kind in "iu":
-        return [str(value) for value in values.tolist()]
-    if kind == "b":
-        return [str(int(value)) for value in values.tolist()]
+    if kind in "iub":
+        return _spelled(values, lambda value: str(int(value)))
     if kind == "f":
         return _whole(values, client, where)
     if kind == "S":
         return _decoded(values, client, where)
     if kind == "U":
-        return _stripped(values.tolist(), client, where)
+        return _stripped(_spelled(values, str), client, where)
     raise LabelError(f"{whose(client)}: labels of type {values.dtype}; store whole numbers or text")
+
+
+def _spelled(values: NDArray[Any], spell: Callable[[Any], str]) -> list[str]:
+    """The text of each value; equal values share one, which may be fifty times their own size."""
+    known: dict[Any, str] = {}
+    texts: list[str] = []
+    for start in range(0, len(values), _PIECE):
+        for value in values[start : start + _PIECE].tolist():
+            if value not in known:
+                known[value] = spell(value)
+            texts.append(known[value])
+    return texts
 
 
 def _whole(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
@@ -162,19 +175,26 @@ def _whole(values: NDArray[Any], client: str, where: Callable[[int], str]) -> li
             f"{whose(client)}: label {values[first]} in {where(first)} is not below 2^{bits}, up to"
             f" which {values.dtype} holds every whole number; store labels as int64 or text"
         )
-    return [str(int(value)) for value in values]
+    return _spelled(values, lambda value: str(int(value)))
 
 
 def _decoded(values: NDArray[Any], client: str, where: Callable[[int], str]) -> list[str]:
-    texts = []
-    for i, value in enumerate(values.tolist()):
-        try:
-            texts.append(value.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise LabelError(
-                f"{whose(client)}: label {value!r} in {where(i)} is not UTF-8; store it as text"
-            ) from None
+    try:
+        texts = _spelled(values, lambda value: str(value, "utf-8"))
+    except UnicodeDecodeError:
+        place, value = next((i, v) for i, v in enumerate(values.tolist()) if not _is_utf8(v))
+        raise LabelError(
+            f"{whose(client)}: label {value!r} in {where(place)} is not UTF-8; store it as text"
+        ) from None
     return _stripped(texts, client, where)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _stripped(texts: list[str], client: str, where: Callable[[int], str]) -> list[str]:

@@ -4,8 +4,9 @@ import struct
 import sys
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable
-from io import BytesIO
+from io import BufferedReader, BytesIO, FileIO
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -28,6 +29,10 @@ from secure_fl.files import new_folder, private_file
 
 _ARRAYS = ("X", "y", "classes", "features", "groups")
 _REQUIRED = ("X", "y")
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What numpy writes. Of other methods zipfile unpacks a piece whole, whatever it unpacks to."""
+_PIECE = 2**20
+"""Bytes that are read or unpacked at once; a directory of five arrays has fewer than 500."""
 
 
 def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_BYTES) -> Records:
@@ -40,7 +45,8 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
     Args:
         path: the archive, compressed or not; arrays of Python objects are refused.
         name: the client; None takes it from the file's name (`naming.stem`), "" is no client.
-        max_bytes: cap on the unpacked size of all arrays together.
+        max_bytes: cap on the unpacked size of all arrays together, and on X as float numbers;
+            what the archive says of sizes is not believed.
 
     Raises:
         FormatError: not such an archive, damaged, over the cap, an unknown or missing array.
@@ -53,6 +59,7 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
     path = Path(path)
     client = client_name(name, path)
     arrays = _load(path, max_bytes)
+    _check_floats(path, arrays["X"], max_bytes)
     X = as_float(arrays["X"], client=client, source=str(path))
     y = arrays["y"]
     if y.ndim != 1:
@@ -126,7 +133,7 @@ def _text_array(names: tuple[str, ...], what: str) -> NDArray[np.str_]:
 
 def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
             members = _members(path, archive, max_bytes)
             return {name: _array(path, archive, info) for name, info in members.items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error):
@@ -135,6 +142,23 @@ def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
         ) from None
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+class _InPieces(BufferedReader):
+    """A file of which nobody reads more than a piece at once.
+
+    An archive's directory is read at once, of the size that the archive says, and takes ten times
+    its size in memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(FileIO(path))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(_PIECE + 1 if size is None or size < 0 else min(size, _PIECE + 1))
+        if len(found) > _PIECE:
+            raise zipfile.BadZipFile("a directory that is too large")
+        return found
 
 
 def _members(path: Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
@@ -159,7 +183,29 @@ def _members(path: Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, 
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     if info.flag_bits & 1:
         raise FormatError(f"{path}: encrypted archive; write it with numpy.savez")
-    return array_of(archive.read(info), f"{path}: {info.filename}")
+    if info.compress_type not in _METHODS:
+        raise FormatError(
+            f"{path}: {info.filename} is compressed by another method than numpy's; write it with"
+            " numpy.savez or numpy.savez_compressed"
+        )
+    # archive.read would unpack a member whole and then cut it to the size that its header claims.
+    content = BytesIO()
+    with archive.open(info) as member:
+        while piece := member.read(_PIECE):
+            content.write(piece)
+    if content.tell() != info.file_size:
+        raise zipfile.BadZipFile("a member that ends early")
+    content.seek(0)
+    return _array_in(content, f"{path}: {info.filename}")
+
+
+def _check_floats(path: Path, X: NDArray[Any], max_bytes: int) -> None:
+    size = X.size * (4 if X.itemsize <= 2 or X.dtype == np.float32 else 8)
+    if size > max_bytes:
+        raise FormatError(
+            f"{path}: X of shape {X.shape} has {size:,} bytes as float numbers, the cap is"
+            f" {max_bytes:,}; split the file or raise max_bytes"
+        )
 
 
 def array_of(content: bytes, source: str) -> NDArray[Any]:
@@ -172,7 +218,10 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
     Raises:
         FormatError: damaged, or an array of Python objects or of values of size 0.
     """
-    stream = BytesIO(content)
+    return _array_in(BytesIO(content), source)
+
+
+def _array_in(stream: BytesIO, source: str) -> NDArray[Any]:
     try:
         shape, fortran, dtype = _header(stream)
     # What evaluating a header's text raises is for NumPy to choose.
@@ -218,7 +267,7 @@ def _labels(y: NDArray[Any], classes: NDArray[Any] | None, client: str, path: Pa
     if classes.ndim != 1:
         raise LabelError(f"{path}: classes has shape {classes.shape}; give one name a class")
     names = label_text(classes, client=client, where=lambda i: f"classes[{i}] of {path}")
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise LabelError(f'{path}: classes holds "{twice}" twice; name each class once')
     if y.dtype.kind not in "iu":
