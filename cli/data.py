@@ -24,7 +24,11 @@ def read_options(function: Any) -> Any:
     for option in (
         click.option("--label-column", default="label", show_default=True, help="csv: the label."),
         click.option("--ignore-column", multiple=True, help="csv: a column to leave out."),
-        click.option("--features", type=click.IntRange(1), help="LIBSVM: number of features."),
+        click.option(
+            "--features",
+            type=click.IntRange(1),
+            help="LIBSVM: number of features; default: the federation's, if there is one.",
+        ),
     ):
         function = option(function)
     return function
@@ -37,12 +41,13 @@ def make_read_options(
     *,
     text: str | None = None,
     group: str | None = None,
+    public_width: bool = False,
 ) -> "ReadOptions":
     """The readers' options from the command's."""
     from secure_fl.data import Columns, ReadOptions
 
     columns = Columns(label_column, text=text, group=group, ignore=ignore_column)
-    return ReadOptions(columns=columns, n_features=features)
+    return ReadOptions(columns=columns, n_features=features, public_width=public_width)
 
 
 @click.group()

@@ -113,7 +113,6 @@ def train(
     _refuse_options_of_others(chosen)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
-    reading = make_read_options(label_column, ignore_column, features)
     given = (epsilon, delta, unit)
     if epsilon is not None and settings["client_epsilon"] is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
@@ -122,11 +121,14 @@ def train(
     terms = {"distance": distance, "norm": norm, "bounds": bounds, "grid": grid}
     release = {**terms, "mechanism": mechanism, "smoothing": smoothing}
     promise = _promise(chosen, given, release, budget, settings)
+    # Beside --federation its manifest says how many features there are.
+    public_width = promise is not None and federation is None
+    reading = make_read_options(label_column, ignore_column, features, public_width=public_width)
     refuse_existing(out)
     known = tuple(classes.split(",")) if classes else None
     with output.progress() as progress:
         clients, manifest = _read(source, reading, known, federation, progress)
-        remarks = label_remarks(clients)
+        remarks = label_remarks(clients) + _of_widths(source, clients, features, federation)
         for remark in remarks:
             output.note(remark)
         shelf = None if promise is None else Shelf.beside(source, clients, ledgers)
@@ -183,6 +185,20 @@ def _read(
         return read_party(source, manifest, federation, reading, report), manifest
     known = ClassList(classes) if classes else None
     return read_clients(source, reading, classes=known, progress=report), None
+
+
+def _of_widths(
+    source: Path, clients: Any, features: int | None, federation: Path | None
+) -> tuple[str, ...]:
+    """A remark where the largest index of LIBSVM files became a fact of the federation."""
+    from secure_fl.data import width_is_private
+
+    if features is not None or federation is not None or not width_is_private(source):
+        return ()
+    return (
+        f"features: {clients[0].n_features}, the largest index in the clients' LIBSVM files, which"
+        " all who read the run learn; say the data set's own number with --features",
+    )
 
 
 def _promise(

@@ -22,6 +22,7 @@ from secure_fl.data.readers import (
     read_client,
     read_clients,
     read_records,
+    width_is_private,
 )
 from secure_fl.data.remarks import label_remarks
 from secure_fl.data.scaling import check_scale, scaled_features
@@ -55,6 +56,7 @@ __all__ = [
     "read_records",
     "scaled_features",
     "shards",
+    "width_is_private",
     "within",
     "write_clients",
 ]

@@ -11,7 +11,7 @@ from secure_fl.data.libsvm import looks_like_libsvm, read_libsvm
 from secure_fl.data.naming import LIBSVM_SUFFIXES, SUFFIXES, compression, format_suffix, stem
 from secure_fl.data.npz import read_npz
 from secure_fl.data.table import Columns, read_csv, read_table
-from secure_fl.errors import ClientError, FormatError
+from secure_fl.errors import ClientError, FeatureError, FormatError
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class ReadOptions:
         columns: which column of a CSV file is what.
         delimiter: of CSV files; None takes the one that the header uses.
         n_features: d of LIBSVM files, whose largest index may be below it; None: the largest.
+        public_width: whether d must be said: whose largest index it is tells about the records.
         sparse: keep LIBSVM features sparse.
         max_bytes: cap on each file's unpacked size.
     """
@@ -29,6 +30,7 @@ class ReadOptions:
     columns: Columns = field(default_factory=Columns)
     delimiter: str | None = None
     n_features: int | None = None
+    public_width: bool = False
     sparse: bool = False
     max_bytes: int = MAX_BYTES
 
@@ -46,7 +48,8 @@ def read_client(path: str | Path, options: ReadOptions | None = None) -> Records
 
     Raises:
         FormatError: another extension, or what the format's reader raises.
-        FeatureError, LabelError, ClientError: as the format's reader.
+        FeatureError: as the format's reader, or a LIBSVM file whose d must be said and is not.
+        LabelError, ClientError: as the format's reader.
     """
     return _read(Path(path), options or ReadOptions(), None, all_ignored=True)
 
@@ -82,6 +85,12 @@ def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bo
             max_bytes=options.max_bytes,
         )
     if _is_libsvm(path, kind):
+        if options.public_width and options.n_features is None:
+            raise FeatureError(
+                f"{path}: LIBSVM files do not say how many features there are, and the largest"
+                " index of private records must not; give the public number (--features, or the"
+                " setting features)"
+            )
         return read_libsvm(
             path, options.n_features, options.sparse, name=name, max_bytes=options.max_bytes
         )
@@ -97,6 +106,16 @@ def _foreign(path: Path, more: str) -> FormatError:
         f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz) or LIBSVM text"
         f" with another ending{more}"
     )
+
+
+def width_is_private(source: str | Path) -> bool:
+    """Whether LIBSVM files alone decide how many features a folder's clients have.
+
+    Raises:
+        InputError: as `client_files`.
+    """
+    files = client_files(source).values()
+    return all(_is_libsvm(path, format_suffix(path)) for path in files)
 
 
 _LEDGERS = (".ledger", ".ledgers")

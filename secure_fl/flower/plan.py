@@ -15,8 +15,8 @@ from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.registry import hiding_records, make, methods
 
-_OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold"}
-_LINEAR = {"secure", "seed", "checkpoint", "max-weight", "features"} | {
+_OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold", "features"}
+_LINEAR = {"secure", "seed", "checkpoint", "max-weight"} | {
     *("client-epsilon", "client-delta", "clip", "ledger"),
 }
 _RECORD = {"epsilon", "delta", "norm", "ledger"}
@@ -49,7 +49,8 @@ class Plan:
         threshold: clients that must be left in a sum, or must have a head.
         checkpoint: file at the server that a killed run goes on from.
         max_weight: bound on the records of one client; needed where means are masked.
-        features: columns of the client files; needed with random features.
+        features: columns of the client files; needed with random features and with LIBSVM files,
+            whose largest index would tell about the records.
         client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
         epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
         ledger: the server's books of either noise.

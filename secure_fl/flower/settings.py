@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
+
 import dp
 from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
@@ -14,6 +16,7 @@ from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
+    "features",
     *("secure", "noise", "clip", "sums", "colluding"),
     *("threshold", "min-clients", "cohorts", "unfinished"),
     *("ledger", "epsilon", "delta", "norm", "distance"),
@@ -27,9 +30,10 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
 
     Args:
         own: its `--node-config`: data (a client file), state (a folder), name (default: the
-            file's), label-column; identity and directory for masked sums; heads (a folder) for
-            the method kahm; its `NodePolicy`, of which ledger is a file, made where it is absent
-            with the budget of epsilon and delta per norm (a record) or distance (an element).
+            file's), label-column; features (of LIBSVM data, where the run does not say); identity
+            and directory for masked sums; heads (a folder) for the method kahm; its `NodePolicy`,
+            of which ledger is a file, made where it is absent with the budget of epsilon and delta
+            per norm (a record) or distance (an element).
         run: the run's configuration.
 
     Raises:
@@ -45,7 +49,8 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     plan = read_plan(run)
     data = Path(str(own["data"]))
     name = str(own.get("name", stem(data)))
-    column = str(own.get("label-column", "label"))
+    own_width = None if "features" not in own else int(own["features"])
+    reading = _Reading(data, str(own.get("label-column", "label")), own_width)
     # What a server may ask for is what is imported here: a name from a network imports nothing.
     import secure_fl.trainers.fednl  # registers its steps
     import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
@@ -66,12 +71,12 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     )
     return Node(
         name,
-        lambda: _client(name, data, column, plan),
+        lambda: _client(name, reading, plan),
         Path(str(own["state"])),
         identity=None if identity is None else read_identity(Path(str(identity))),
         directory=None if directory is None else read_directory(Path(str(directory))),
         terms=terms,
-        heads=_keeper(own, name, data, column, plan, terms.ledger),
+        heads=_keeper(own, name, reading, plan, terms.ledger),
         description=plan.description,
     )
 
@@ -92,8 +97,7 @@ def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
 def _keeper(
     own: Mapping[str, Any],
     name: str,
-    data: Path,
-    column: str,
+    reading: "_Reading",
     plan: Plan,
     ledger: dp.Ledger | None,
 ) -> HeadKeeper | None:
@@ -107,17 +111,17 @@ def _keeper(
         plan.classes,
         plan.scale,
         plan.recipe,
-        lambda: _records(data, column, plan),
+        lambda: reading.records(plan),
         Path(str(own["heads"])),
         ledger,
         plan.description,
     )
 
 
-def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
+def _client(name: str, reading: "_Reading", plan: Plan) -> Client:
     from secure_fl.training.linear import model_inputs, random_features
 
-    found = _records(data, column, plan)
+    found = reading.records(plan)
     if isinstance(plan.recipe, HeadRecipe):
         from secure_fl.heads.record_private import released_inputs
 
@@ -129,9 +133,35 @@ def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
     return Client(name, inputs, found.y)
 
 
-def _records(data: Path, column: str, plan: Plan) -> Any:
-    from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
+@frozen
+class _Reading:
+    """How a node reads its client's file.
 
-    records = read_client(data, ReadOptions(columns=Columns(column)))
-    (found,) = assemble([records], classes=ClassList(plan.classes), manifest="the run's classes")
-    return found
+    Attributes:
+        data: the file.
+        column: of labels, in CSV files.
+        features: how many the owner says that there are, or None.
+    """
+
+    data: Path
+    column: str
+    features: int | None
+
+    def records(self, plan: Plan) -> Any:
+        """The client's records; their width goes to the server, so none is taken from them."""
+        from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
+
+        if None not in (self.features, plan.features) and self.features != plan.features:
+            raise InputError(
+                f"--node-config features: {self.features}, the run has {plan.features}; agree on"
+                " one"
+            )
+        width = plan.features if self.features is None else self.features
+        options = ReadOptions(columns=Columns(self.column), n_features=width, public_width=True)
+        (found,) = assemble(
+            [read_client(self.data, options)],
+            classes=ClassList(plan.classes),
+            n_features=width,
+            manifest="the run's classes and features",
+        )
+        return found

@@ -1,5 +1,6 @@
 """Reading queries: a client file whose labels are not used, or a bare array."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ def read_queries(
         path: a client file (.npz, .csv, LIBSVM) of any name, or a `.npy` array of shape (queries,
             features).
         manifest: the federation's facts.
-        options: how client files are read.
+        options: how client files are read; LIBSVM files, unless they say otherwise, with the
+            federation's number of features.
         rows: which records to take.
 
     Raises:
@@ -30,6 +32,8 @@ def read_queries(
     """
     if path.suffix.lower() == ".npy":
         return query_features(read_matrix(path)[rows], manifest, source=str(path)), None
+    if options.n_features is None:
+        options = replace(options, n_features=manifest.n_features)
     records = read_records(path, options)
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
