@@ -6,25 +6,19 @@ a grid whose steps add up exactly, adds rounded Gaussian noise, and divides by t
 size. Sample and noise are drawn from a keystream under the client's secret of the operating
 system's randomness; torch's generator is never asked.
 
-What is not in integers is the gradient itself, in single precision and of several records at a time
-(`AT_ONCE`). Who else is in a group moves the last bits of a record's gradient, so that adding or
-removing a record moves the codes of others, too: measured by up to 2e-6 of the clip for all of them
-together. The promise leaves this out, as it does all rounding of gradients; groups of one have none
-of it, at 4 to 20 times the time.
+The gradients themselves are in `record_gradients`: each depends on its record alone, to the bit.
 
 Every term of the loss that sees records belongs to one record: FedAvgR's are written below so that
 no record's gradient depends on another. What sees none, the proximal term and the trace norm, is
 added after the noise.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dp.exact import RandomSource
@@ -34,25 +28,17 @@ from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_
 from secure_fl.federation.privacy import GRID_BITS, Codes, Grid
 from secure_fl.trainers.networks.local import LocalTraining, as_vectors, network_of, records_of
 from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
+from secure_fl.trainers.networks.record_gradients import (
+    AT_ONCE,
+    Loss,
+    filled,
+    gradients_of,
+    group_size,
+    placed,
+    private_network_of,
+)
 from secure_fl.trainers.networks.record_privacy import Books, make_plan
 from secure_fl.trainers.networks.regularizers import Regularization, trace_norm
-
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-"""Of features and classes of some records: the sum of their losses."""
-
-AT_ONCE = 16
-"""Records whose gradients are held at a time; on a CPU they should fit its cache. Of 1, a record's
-code depends on nothing but the record."""
-SHORTER = 1 - 2.0**-20
-"""Of the clip: room for rounding errors of norms and products."""
-REPLACEMENTS: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
-    ((nn.modules.batchnorm._BatchNorm,), "torch.nn.GroupNorm"),
-    ((nn.LSTM,), "opacus.layers.DPLSTM"),
-    ((nn.GRU,), "opacus.layers.DPGRU"),
-    ((nn.RNN,), "opacus.layers.DPRNN"),
-    ((nn.MultiheadAttention,), "opacus.layers.DPMultiheadAttention"),
-)
-"""Layers whose records cannot be told apart by hooks, and what does the same without that."""
 
 
 def train_privately(
@@ -80,6 +66,7 @@ def train_privately(
     books = Books(client, model, training)
     plan = make_plan(len(client), training, features=drawn is not None)
     network = private_network_of(client, model, training.device)
+    at_once = group_size(client, model, training.device)
     X, y = records_of(client, training.device)
     parts = (repr(regularization), np.zeros(0) if drawn is None else drawn)
     request = books.request("steps", np.asarray(parameters, np.float32), *parts)
@@ -96,7 +83,7 @@ def train_privately(
             len(client), plan.steps.sample_rate, books.stream(request, b"sample %d" % step)
         )
         empty += len(chosen) == 0
-        codes = clipped_sum(network, X, y, chosen, loss, grid)
+        codes = clipped_sum(network, X, y, chosen, loss, grid, at_once=at_once)
         noise = books.stream(request, b"noise %d" % step, digest(codes.tobytes()))
         noised = grid.values(codes + drawn_noise(plan.steps.noise_multiplier, codes, noise))
         gradients.copy_(torch.from_numpy(noised / expected))
@@ -135,16 +122,29 @@ def private_feature_sums(
     assert training.privacy is not None
     request = books.request("features", np.asarray(parameters, np.float32))
     books.book("features", plan, request)
+    at_once = group_size(client, model, training.device)
     network = network_of(client, model, training.device)
     load(network, parameters)
     X, _ = records_of(client, training.device)
     grid = Grid(training.privacy.feature_norm, 1 << GRID_BITS)
-    with torch.no_grad():
-        codes = _placed_sum(network.features(X), grid)
+    codes = _feature_sum(network, X, grid, at_once)
     noise = books.stream(request, b"noise", digest(codes.tobytes()))
     total = grid.values(codes + drawn_noise(plan.event("features").noise_multiplier, codes, noise))
     client.state["dpsgd.features"] = total / len(client)
     return {"count": float(len(client)), "sum": total}
+
+
+def _feature_sum(network: Network, X: Tensor, grid: Grid, at_once: int) -> Codes:
+    """Sum of all records' clipped features, in groups of one shape as gradients are."""
+    with torch.no_grad():
+        total: Codes = sum(
+            (
+                _placed_sum(network.features(X[filled(part, at_once)]), len(part), grid)
+                for part in torch.split(torch.arange(len(X), device=X.device), at_once)
+            ),
+            start=np.zeros((), np.int64),
+        )
+    return total
 
 
 def poisson_sample(records: int, rate: float, source: RandomSource) -> Array:
@@ -159,7 +159,14 @@ def poisson_sample(records: int, rate: float, source: RandomSource) -> Array:
 
 
 def clipped_sum(
-    network: Network, X: Tensor, y: Tensor, chosen: Array, loss: Loss, grid: Grid
+    network: Network,
+    X: Tensor,
+    y: Tensor,
+    chosen: Array,
+    loss: Loss,
+    grid: Grid,
+    *,
+    at_once: int = AT_ONCE,
 ) -> Codes:
     """Sum of the chosen records' gradients, each of L2 norm at most the clip, in grid steps.
 
@@ -173,19 +180,14 @@ def clipped_sum(
         chosen: indices of a batch; may be empty.
         loss: sum of the records' losses.
         grid: of clip and steps.
+        at_once: rows of every group; see `group_size`.
     """
     own = list(network.parameters())
     total: Codes = np.zeros(sum(p.numel() for p in own), dtype=np.int64)
-    for part in torch.split(torch.from_numpy(chosen).to(X.device), AT_ONCE):
-        if not len(part):
-            continue
-        # Torch warns of full backward hooks where no input of the network wants a gradient.
-        x = X[part].requires_grad_()
-        loss(network.features(x), y[part]).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
-        found: list[Any] = [p.grad_sample for p in own]  # type: ignore[attr-defined]  # set by opacus
-        total += _placed_sum(torch.cat([g.reshape(len(part), -1) for g in found], dim=1), grid)
-        for p in own:
-            p.grad_sample = None  # type: ignore[attr-defined]  # as above
+    for part in torch.split(torch.from_numpy(chosen).to(X.device), at_once):
+        if len(part):
+            rows = filled(part, at_once)
+            total += _placed_sum(gradients_of(network, X[rows], y[rows], loss), len(part), grid)
     return total
 
 
@@ -199,81 +201,10 @@ def drawn_noise(multiplier: float, codes: Codes, source: RandomSource) -> Codes:
     return _noise(multiplier).draw(len(codes), source)
 
 
-def private_network_of(client: Client, model: Model, device: str) -> Network:
-    """The client's module with opacus's hooks for gradients of single records, built once.
-
-    Raises:
-        PrivacyError: a layer that mixes the records of a batch.
-    """
-    from opacus import GradSampleModule
-
-    key = f"private network {model} {device}"
-    if key not in client.cache:
-        network = model.build()
-        refuse_mixing_layers(network)
-        _refuse_mixed_records(network, model.inputs)
-        client.cache[key] = GradSampleModule(network.to(device), loss_reduction="sum")
-    found: Network = client.cache[key]._module
-    return found
-
-
-def refuse_mixing_layers(network: nn.Module) -> None:
-    """Raises PrivacyError for a layer that opacus cannot handle, and names what can replace it."""
-    from opacus.validators import ModuleValidator
-
-    for name, layer in network.named_modules():
-        for kinds, instead in REPLACEMENTS:
-            if isinstance(layer, kinds):
-                raise PrivacyError(
-                    f'layer "{name}": {type(layer).__name__} has no gradients of single records;'
-                    f" replace it by {instead}"
-                )
-        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
-            raise PrivacyError(
-                f'layer "{name}": {type(layer).__name__} keeps statistics of all records; replace'
-                " it by the same with track_running_stats=False"
-            )
-    others = ModuleValidator.validate(network, strict=False)
-    if others:
-        raise PrivacyError(f"network: opacus cannot handle it ({others[0]})")
-
-
-def _refuse_mixed_records(network: Network, inputs: int) -> None:
-    # Made-up records: scores of one must not depend on who else is in its batch.
-    x = torch.linspace(-1, 1, 3 * inputs).reshape(3, inputs)
-    with torch.no_grad():
-        together, alone = network(x), torch.cat([network(row[None]) for row in x])
-    if not torch.allclose(together, alone, rtol=1e-3, atol=1e-4):
-        raise PrivacyError(
-            "network: a record's scores depend on the others of its batch, or on chance; clipping"
-            " single gradients would not bound what one record changes"
-        )
-
-
-def placed(rows: Tensor, grid: Grid) -> Tensor:
-    """Rows of L2 norm at most `grid.steps`, of whole numbers: clipped one by one, rounded to zero.
-
-    Rows that are not finite become zero. Squares of single-precision numbers do not overflow in
-    double precision; the rounding errors of a norm of 2^24 entries are within 2^-29 of it, far
-    inside what SHORTER takes away.
-
-    Args:
-        rows: float32, shape (n, entries).
-        grid: of clip and steps.
-
-    Returns:
-        float64, shape (n, entries).
-    """
-    exact = rows.double()
-    norms = exact.square().sum(dim=1, keepdim=True).sqrt_()
-    finite = norms.isfinite()
-    exact.mul_(SHORTER * grid.steps / norms.clamp_(min=grid.clip)).trunc_()
-    return exact if bool(finite.all()) else exact.masked_fill_(~finite, 0.0)
-
-
-def _placed_sum(rows: Tensor, grid: Grid) -> Codes:
+def _placed_sum(rows: Tensor, count: int, grid: Grid) -> Codes:
+    """Of the first `count` rows; the others are there for the shape."""
     # Sums of whole numbers below 2^53 are exact in double precision.
-    total: Codes = placed(rows, grid).sum(dim=0).cpu().numpy().astype(np.int64)
+    total: Codes = placed(rows, grid)[:count].sum(dim=0).cpu().numpy().astype(np.int64)
     return total
 
 

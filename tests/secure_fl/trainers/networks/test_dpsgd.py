@@ -25,6 +25,7 @@ from secure_fl.trainers.networks import (
     Regularization,
     load,
     make_plan,
+    record_gradients,
 )
 from secure_fl.trainers.networks import dpsgd as algorithm
 from secure_fl.trainers.networks.dpsgd import (
@@ -95,12 +96,13 @@ def test_the_sum_is_that_of_single_gradients_clipped_one_by_one(model, tmp_path)
     assert np.allclose(found, expected, atol=2e-5)
 
 
-def gradient_sums(client, model, loss_of, y=None, X=None):
+def gradient_sums(client, model, loss_of, y=None, X=None, at_once=None):
     network = private_network_of(client, model, "cpu")
     as_vectors(network, model.initial(np.random.default_rng(1)))
     X = torch.from_numpy((client.features if X is None else X).astype(np.float32))
     y = torch.from_numpy(client.targets if y is None else y)
-    return clipped_sum(network, X, y, np.arange(len(y)), loss_of(client, network, model), GRID)
+    loss, size = loss_of(client, network, model), at_once or record_gradients.AT_ONCE
+    return clipped_sum(network, X, y, np.arange(len(y)), loss, GRID, at_once=size)
 
 
 @settings(max_examples=25, deadline=None)
@@ -123,6 +125,39 @@ def test_a_replaced_record_moves_the_sum_by_at_most_two_clips_and_a_removed_one_
     moved = [int(np.square(before - other).sum()) for other in (after, without)]
     assert moved[0] <= (2 * GRID.steps) ** 2
     assert moved[1] <= GRID.steps**2
+
+
+@pytest.mark.parametrize(
+    "model", [*MODELS, Perceptron(10, 64, (70,)), ConvNet(3, (1, 28, 28))], ids=str
+)
+def test_a_record_that_is_removed_takes_its_own_code_away_and_moves_no_other(model, tmp_path):
+    """Exactly, wherever it was: groups are filled anew, and no bit of the others' codes moves."""
+    client = member(tmp_path, n=35, d=model.inputs)
+    size = record_gradients.group_size(client, model, "cpu")
+    network = private_network_of(client, model, "cpu")
+    as_vectors(network, model.initial(np.random.default_rng(1)))
+    X, y = torch.from_numpy(client.features.astype(np.float32)), torch.from_numpy(client.targets)
+    loss = penalised(client, network, model)
+
+    def codes(chosen):
+        return clipped_sum(network, X, y, np.array(chosen), loss, GRID, at_once=size)
+
+    everybody = list(range(35))
+    whole = codes(everybody)
+    for i in (0, 15, 16, 20, 34):
+        others = [j for j in everybody if j != i]
+        assert np.array_equal(whole - codes([i]), codes(others))
+    assert np.array_equal(sum(codes([i]) for i in everybody), whole)
+
+
+def test_groups_are_of_one_record_where_company_moves_bits(tmp_path):
+    """A network that reads its batch: found out, and then no record has company."""
+    client, model = member(tmp_path), FourierModel(3, 5, 12)
+    network = private_network_of(client, model, "cpu")
+    assert record_gradients.is_alone(network, model, "cpu")
+    network.features.register_forward_hook(lambda _, __, phi: phi * (1 + 1e-6 * phi.mean()))
+    assert not record_gradients.is_alone(network, model, "cpu")
+    assert record_gradients.group_size(client, model, "cpu") == 1
 
 
 @settings(max_examples=200, deadline=None)
@@ -168,8 +203,9 @@ def test_the_terms_of_a_whole_batch_would_break_that_bound(tmp_path):
 
         return loss
 
-    before = gradient_sums(client, model, coupled)
-    without = gradient_sums(client, model, coupled, X=client.features[kept], y=client.targets[kept])
+    before = gradient_sums(client, model, coupled, at_once=8)
+    own = {"X": client.features[kept], "y": client.targets[kept]}
+    without = gradient_sums(client, model, coupled, **own, at_once=7)
     assert np.square(before - without).sum() > (4 * GRID.steps) ** 2
 
 
@@ -209,7 +245,7 @@ def test_nothing_is_drawn_from_torch_or_numpy(tmp_path, monkeypatch):
     clients = [member(tmp_path, name=name) for name in "ab"]
     start = model.initial(np.random.default_rng(0))
     for client in clients:
-        private_network_of(client, model, "cpu")
+        record_gradients.group_size(client, model, "cpu")
 
     def poisoned(*_, **__):
         raise AssertionError("drawn from a generator that is not the operating system's")
