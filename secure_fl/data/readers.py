@@ -8,7 +8,14 @@ from secure_fl.data._streams import MAX_BYTES
 from secure_fl.data.dataset import Dataset, Records, assemble, check_name
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import looks_like_libsvm, read_libsvm
-from secure_fl.data.naming import LIBSVM_SUFFIXES, SUFFIXES, compression, format_suffix, stem
+from secure_fl.data.naming import (
+    COMPRESSED,
+    LIBSVM_SUFFIXES,
+    SUFFIXES,
+    compression,
+    format_suffix,
+    stem,
+)
 from secure_fl.data.npz import read_npz
 from secure_fl.data.table import Columns, read_csv, read_table
 from secure_fl.errors import ClientError, FormatError
@@ -34,7 +41,7 @@ class ReadOptions:
 
 
 def read_client(path: str | Path, options: ReadOptions | None = None) -> Records:
-    """Reads one client file: .npz, .csv, .tsv, or LIBSVM text; text also .bz2 and .gz.
+    """Reads one client file: .npz, .csv, .tsv, or LIBSVM text; text also .bz2, .gz and .xz.
 
     LIBSVM text is what ends in .libsvm, .svm or .svmlight, and any file of another ending or of
     none whose first line is `label index:value ...`. The case of endings does not matter.
@@ -93,9 +100,10 @@ def _is_libsvm(path: Path, kind: str) -> bool:
 
 
 def _foreign(path: Path, more: str) -> FormatError:
+    kinds, packed = ", ".join(SUFFIXES), ", ".join(COMPRESSED)
     return FormatError(
-        f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz) or LIBSVM text"
-        f" with another ending{more}"
+        f"{path}: not a client file; use {kinds} (text also {packed}) or LIBSVM text with another"
+        f" ending{more}"
     )
 
 

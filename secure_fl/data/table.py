@@ -72,7 +72,7 @@ def read_csv(
     """Reads a CSV file (UTF-8, RFC 4180 quoting) whose first line names the columns.
 
     Args:
-        path: the file; .bz2 and .gz are unpacked.
+        path: the file; .bz2, .gz and .xz are unpacked.
         columns: which column is what; None means `Columns()`.
         delimiter: one character; None takes the comma, or where the header then lacks a needed
             column the one of semicolon, tab and bar with which it has them all.
