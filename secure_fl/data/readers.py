@@ -59,7 +59,11 @@ def read_client(path: str | Path, options: ReadOptions | None = None) -> Records
 
 
 def read_records(
-    path: str | Path, options: ReadOptions | None = None, *, all_ignored: bool = True
+    path: str | Path,
+    options: ReadOptions | None = None,
+    *,
+    all_ignored: bool = True,
+    unlabelled: bool = False,
 ) -> Records:
     """Reads a file of records that are no client's, such as queries: any name will do.
 
@@ -67,18 +71,24 @@ def read_records(
         path: the file, as `read_client`.
         options: None means `ReadOptions()`.
         all_ignored: whether every column to ignore must be there.
+        unlabelled: whether labels may be absent, but for a label column that the options name;
+            lines of LIBSVM text have a label always.
 
     Raises:
         FormatError, FeatureError, LabelError: as `read_client`.
     """
-    return _read(Path(path), options or ReadOptions(), "", all_ignored=all_ignored)
+    options = options or ReadOptions()
+    if unlabelled and options.columns.label == Columns().label:
+        options = replace(options, columns=replace(options.columns, unlabelled=True))
+    return _read(Path(path), options, "", all_ignored=all_ignored)
 
 
 def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bool) -> Records:
     kind = format_suffix(path)
     # An npz archive is compressed inside; outside it would be unpacked twice.
     if kind == ".npz" and not compression(path):
-        return read_npz(path, name=name, max_bytes=options.max_bytes)
+        unlabelled = options.columns.unlabelled
+        return read_npz(path, name=name, max_bytes=options.max_bytes, unlabelled=unlabelled)
     if kind in (".csv", ".tsv"):
         read = read_csv if all_ignored else read_table
         return read(
