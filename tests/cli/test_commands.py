@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fhe
 from tests.cli.command import PASSPHRASE, SECUREFL, refused, securefl
 
 
@@ -64,16 +66,27 @@ def test_a_batch_goes_through_all_roles(work, keys):
 
 def test_a_command_that_fails_after_it_evaluated_says_so_in_its_status(work, keys, tmp_path):
     """The library ended the process with status 0, whatever had failed."""
+    sent = tmp_path / "sent"
+    common = ("--run", work / "run", "--keys", keys, "--rows", "0:1")
+    securefl("encrypt", work / "digits" / "test.npz", *common, "--out", sent)
+    command = ["infer", sent, "--keys", keys, "--out", tmp_path / "answer", "--quiet"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [SECUREFL, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("error: standard output: ")
+    assert (tmp_path / "answer").exists()
+
+
+def test_an_answer_that_cannot_be_written_is_refused_before_the_evaluation(work, keys, tmp_path):
     sent, file = tmp_path / "sent", tmp_path / "afile"
     common = ("--run", work / "run", "--keys", keys, "--rows", "0:1")
     securefl("encrypt", work / "digits" / "test.npz", *common, "--out", sent)
     file.write_text("")
-    command = ["infer", sent, "--keys", keys, "--out", file / "answer", "--quiet"]
-    done = subprocess.run(
-        [SECUREFL, *map(str, command)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    line = done.stderr.strip().splitlines()[-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fhe, "evaluate", None)
+        line = refused("infer", sent, "--keys", keys, "--out", file / "answer")
     assert line == f"error: {file / 'answer'}: cannot be written: Not a directory"
 
 
