@@ -97,6 +97,12 @@ def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, o
     for name in wanted:
         if name not in known:
             raise click.UsageError(f"no benchmark {name!r}; securefl bench list shows them")
+    from secure_fl.files import make_folder, prove_writable
+
+    # All places are tried before the minutes that measuring takes.
+    make_folder(out)
+    for name in wanted:
+        prove_writable(out / f"{name}.json", 0)
     results = _module("_results")
     saved: dict[str, Any] = {}
     failed: dict[str, int] = {}

@@ -190,16 +190,16 @@ def embed(
     **reading: Any,
 ) -> None:
     """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
-    from secure_fl.data import write_clients
+    from secure_fl.data.npz import fill_clients
     from secure_fl.encoders.embedding import embed_clients
     from secure_fl.encoders.sentence import SentenceEncoder
-    from secure_fl.files import refuse_existing
+    from secure_fl.files import new_folder
 
-    refuse_existing(out)
-    model = SentenceEncoder(encoder)
     options = make_read_options(**reading, text=text_column)
     remarks: list[str] = []
-    with output.progress() as progress:
+    # The place is tried before the minutes that encoding takes.
+    with output.progress() as progress, new_folder(out) as aside:
+        model = SentenceEncoder(encoder)
         clients = embed_clients(
             source,
             model,
@@ -209,7 +209,7 @@ def embed(
             remark=remarks.append,
             progress=progress,
         )
-    write_clients(out, clients)
+        fill_clients(aside, clients, out)
     title = f"{out}: {len(clients)} clients, {clients[0].n_features} features"
     _show(output, clients, title, remarks)
     output.note(f"encoder {encoder}, fingerprint {model.fingerprint}")

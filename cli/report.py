@@ -59,9 +59,12 @@ def report(
 
     No record is on it. What is not given is left out, and the page says so.
     """
+    from secure_fl.files import prove_writable
     from secure_fl.report import Sources, gather, write_report
     from secure_fl.report.trained import is_trained
 
+    # The place is tried before the queries of --test are measured.
+    prove_writable(out, 0)
     if is_trained(run):
         _report_trained(output, run, out, ledgers, test, make_read_options(**reading))
         return

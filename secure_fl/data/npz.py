@@ -98,18 +98,23 @@ def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path
         FormatError: a class, feature or group whose name ends in NUL, which arrays of text lose.
     """
     folder = Path(folder)
+    with new_folder(folder) as aside:
+        return tuple(folder / path.name for path in fill_clients(aside, datasets, folder))
+
+
+def fill_clients(aside: Path, datasets: Iterable[Dataset], folder: Path) -> tuple[Path, ...]:
+    """As `write_clients`, into what `new_folder` of that folder gave, which is still aside."""
     written: list[Path] = []
     taken: set[str] = set()
-    with new_folder(folder) as aside:
-        for data in datasets:
-            check_name(data.name, str(folder))
-            if data.name.casefold() in taken:
-                raise ClientError(f'client "{data.name}": twice in {folder}; rename one of them')
-            if not isinstance(data.X, np.ndarray):
-                raise FeatureError(f'client "{data.name}": sparse features; write X.toarray()')
-            taken.add(data.name.casefold())
-            _write(aside / f"{data.name}.npz", data)
-            written.append(folder / f"{data.name}.npz")
+    for data in datasets:
+        check_name(data.name, str(folder))
+        if data.name.casefold() in taken:
+            raise ClientError(f'client "{data.name}": twice in {folder}; rename one of them')
+        if not isinstance(data.X, np.ndarray):
+            raise FeatureError(f'client "{data.name}": sparse features; write X.toarray()')
+        taken.add(data.name.casefold())
+        _write(aside / f"{data.name}.npz", data)
+        written.append(aside / f"{data.name}.npz")
     return tuple(written)
 
 

@@ -495,6 +495,37 @@ def test_data_embed_refuses_the_folder_before_anything_else(tmp_path):
     assert "exists already" in line
 
 
+@pytest.mark.parametrize("place", ["afile/out", "n" * 300, "/proc/out"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, place):
+    """What comes after the place would be refused too, and is not reached."""
+    (tmp_path / "afile").touch()
+    (tmp_path / "a.csv").write_text("label,text\nx,hello\n")
+    (tmp_path / "run").mkdir()
+    out = tmp_path / place
+    embed = ("data", "embed", tmp_path / "a.csv", out, "--encoder", "absent")
+    report = ("report", tmp_path / "run", "--out", out)
+    for command in (embed, report, ("bench", "run", "fhe", "--out", out)):
+        assert place.removesuffix("/out") in refused(*command)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "afile", "run"]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]], ids=" ".join)
+def test_a_text_of_the_parser_that_cannot_be_printed_is_one_line(arguments):
+    """By the module's name, as where no script is installed."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: standard output or a file: cannot be used: No space left on device\n"
+    )
+
+
 def test_a_wide_table_and_labels_that_hardly_meet_are_shown(tmp_path):
     for name, prefix in (("a", "class-"), ("b", "")):
         rows = "".join(f"{prefix}{letter},1\n" for letter in "abcdefghijklmnopqrstuvwxyz")
