@@ -155,8 +155,10 @@ def train(
     for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
         output.note(note)
     if chosen.family != "heads":
+        for remark in fitted.remarks:
+            output.note(remark)
         secure = settings["aggregate"] == "secure"
-        show_model(output, out, chosen, secure, fitted, remarks)
+        show_model(output, out, chosen, secure, fitted, (*remarks, *fitted.remarks))
         return
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()

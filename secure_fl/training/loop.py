@@ -87,17 +87,27 @@ def last_state(
     return state
 
 
+LARGEST_RATIO = 10.0
+"""Divergence is stated from this objective on, in units of that of a model without weights."""
+
+
+def remedy_of(settings: Settings) -> str:
+    """What to do about a run that diverged."""
+    if any(declared.name == "learning_rate" for declared in settings.declared()):
+        return (
+            "steps that are too long for these features are the likely cause: lower the learning"
+            " rate or scale the features down"
+        )
+    return (
+        "a curvature that is too small is the likely cause: raise the damping or the ridge,"
+        " and keep the safeguard"
+    )
+
+
 def _watched(fed: Federation, states: States, settings: Settings, excess: Excess | None) -> States:
     """The states, up to the first one that diverged."""
     method = settings.method
-    rates = any(declared.name == "learning_rate" for declared in settings.declared())
-    remedy = (
-        "steps that are too long for these features are the likely cause: lower the learning rate"
-        " or scale the features down"
-        if rates
-        else "a curvature that is too small is the likely cause: raise the damping or the ridge,"
-        " and keep the safeguard"
-    )
+    remedy = remedy_of(settings)
     try:
         for state in states:
             who = f"{method}, round {fed.round}"
