@@ -35,7 +35,11 @@ from secure_fl.trainers.settings import Settings
     type=click.Path(path_type=Path),
     help="Folder of the clients' books; default: CLIENTS.ledgers beside their folder.",
 )
-@click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
+@click.option(
+    "--budget",
+    type=float,
+    help="Epsilon that a new ledger may spend, at --delta; networks spend it by client and round.",
+)
 @click.option(
     "--runtime",
     type=click.Choice(["local", "flower"]),
