@@ -91,6 +91,8 @@ def list_benchmarks(output: Output) -> None:
 def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, out: Path) -> None:
     """Run the benchmarks NAMES, each in a process of its own, and keep their results as JSON."""
     known = questions()
+    if everything and names:
+        raise click.UsageError("--all has no meaning beside names; leave out one")
     wanted = list(known) if everything else list(names)
     if not wanted:
         raise click.UsageError("name a benchmark (securefl bench list), or give --all")

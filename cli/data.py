@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def digits(output: Output, out: Path, seed: int) -> None:
 
 _HOW = ("iid", "dirichlet", "pathological", "shards", "group")
 
+_OF_A_PARTITION = {
+    "alpha": "dirichlet",
+    "labels_per_client": "pathological",
+    "shards_per_client": "shards",
+    "group_column": "group",
+}
+
 
 @data.command()
 @_source
@@ -106,6 +114,9 @@ def partition(
     from secure_fl.data.splitting import Division, divide
     from secure_fl.files import refuse_existing
 
+    for option, owner in _OF_A_PARTITION.items():
+        if how != owner:
+            refuse_given({option}, f"for --how {how}; it belongs to {owner}")
     refuse_existing(out)
     options = make_read_options(**reading, group=group_column)
     (whole,) = assemble([read_records(source, options)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.output import Output, human_bytes, output_options, show_classes
 
@@ -175,10 +176,12 @@ def infer(
     if mode != "encrypted":
         if run is None or len(sources) != 1:
             raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
+        refuse_given({"out", "keys"}, f"for --mode {mode}, which prints the classes")
         _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
         return
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
+    refuse_given({"run", "rows", *reading}, "for encrypted answers; contributions hold all of it")
     import fhe
     from fhe.advice import advice
     from fhe.answered import recorded, refuse_answered, refuse_unwritable

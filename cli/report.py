@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ def report(
     # The place is tried before the queries of --test are measured.
     prove_writable(out, 0)
     if is_trained(run):
+        refuse_given(
+            {"keys", "contributions", "answers", "rounds", "label_counts"},
+            "for a trained model's run; they tell of heads",
+        )
         _report_trained(output, run, out, ledgers, test, make_read_options(**reading))
         return
     sources = Sources(

@@ -225,7 +225,12 @@ def _check_ignored(records: Sequence[Records], columns: Columns) -> None:
         FormatError: names the column.
     """
     headers = [set(each.header) for each in records if each.header is not None]
-    for column in columns.ignore if headers else ():
+    if columns.ignore and not headers:
+        raise FormatError(
+            f'{records[0].source}: no column "{columns.ignore[0]}" to ignore: none of the files is'
+            f" csv; leave out --ignore-column {columns.ignore[0]}"
+        )
+    for column in columns.ignore:
         if not any(column in header for header in headers):
             raise FormatError(
                 f'{records[0].source}: no column "{column}" to ignore, nor in any other of'

@@ -146,6 +146,49 @@ def test_after_a_run_the_status_is_the_one_that_the_process_ended_with(statuses,
     assert statuses[ending] == ENDINGS[ending][1]
 
 
+FORKED = {
+    "print('said at the end')": 0,
+    "sys.exit(3)": 3,
+    "1 / 0": 1,
+    "atexit.register(print, 'handled'); sys.exit(4)": 4,
+    "assert circuit.encrypt_run_decrypt(1) == 2; sys.exit(5)": 5,
+    "os._exit(6)": 6,
+    "os.kill(os.getpid(), signal.SIGKILL)": -9,
+    "waits_for_a_child_of_its_own(7)": 7,
+}
+FORKS_AFTER_A_RUN = (
+    "import atexit, json, os, signal, sys\n"
+    + RUNS_A_CIRCUIT
+    + """
+def waits_for_a_child_of_its_own(status):
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.exit(status)
+
+found = {}
+for code in json.loads(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        exec(code)
+        break
+    found[code] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+else:
+    print(json.dumps(found))
+"""
+)
+
+
+def test_children_forked_after_a_run_end_with_their_status_too():
+    """The library's destructors, not made for them, killed those that ended by themselves."""
+    done = python("-c", FORKS_AFTER_A_RUN, json.dumps(list(FORKED)))
+    *said, found = done.stdout.splitlines()
+    assert json.loads(found) == FORKED, done.stderr
+    assert said == ["said at the end", "handled"]
+    assert done.returncode == 0
+
+
 def test_after_a_run_nothing_that_was_to_happen_at_exit_is_lost():
     """Handlers registered before and after the library's, and text that is still buffered."""
     script = f"""
