@@ -87,7 +87,7 @@ def test_an_answer_that_cannot_be_written_is_refused_before_the_evaluation(work,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fhe, "evaluate", None)
         line = refused("infer", sent, "--keys", keys, "--out", file / "answer")
-    assert line == f"error: {file / 'answer'}: cannot be written: Not a directory"
+    assert line == f"error: {file / 'answer'}: cannot be used: Not a directory"
 
 
 def test_known_answers_are_checked_and_taken_out(work, keys, tmp_path):
