@@ -3,6 +3,8 @@
 import atexit
 import contextlib
 import ctypes
+import functools
+import os
 import shutil
 import signal
 import warnings
@@ -24,7 +26,26 @@ def concrete_fhe() -> Any:
     # run on one machine it takes this one for a follower of them and calls `exit(0)`, and the
     # status, the handlers registered before it and what Python still had to write are lost.
     atexit.unregister(compiler._terminate_df_parallelization)
+    _let_forked_children_end()
     return fhe
+
+
+@functools.cache
+def _let_forked_children_end() -> None:
+    """A forked child of a process that ran a circuit ends with its status.
+
+    The library's destructors want the threads of the process that ran, which a forked child does
+    not have, and die by a signal. So a child leaves before them: `exit` calls its handlers with the
+    status, the last registered first, and `_exit` is one that takes a status. Python has ended by
+    then, with its own handlers and buffers; what C code still held in buffers is lost.
+
+    Elsewhere than in glibc there is no such handler, and a child has to end by `os._exit`.
+    """
+    on_exit = getattr(_libc, "on_exit", None)
+    if on_exit is not None:
+        on_exit.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        leave = ctypes.cast(_libc._exit, ctypes.c_void_p)
+        os.register_at_fork(after_in_child=lambda: on_exit(leave, None))
 
 
 @contextlib.contextmanager
@@ -48,7 +69,8 @@ def signals_kept() -> Iterator[None]:
 
 _FIXED = {signal.SIGKILL, signal.SIGSTOP}
 # The module `signal` sees only what was set through it, and sets from the main thread alone.
-_sigaction = ctypes.CDLL(None).sigaction
+_libc = ctypes.CDLL(None)
+_sigaction = _libc.sigaction
 _sigaction.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 
 

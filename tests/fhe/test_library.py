@@ -146,6 +146,40 @@ def test_after_a_run_the_status_is_the_one_that_the_process_ended_with(statuses,
     assert statuses[ending] == ENDINGS[ending][1]
 
 
+FORKED = {
+    "print('said at the end')": 0,
+    "sys.exit(3)": 3,
+    "1 / 0": 1,
+    "atexit.register(print, 'handled'); sys.exit(4)": 4,
+    "assert circuit.encrypt_run_decrypt(1) == 2; sys.exit(5)": 5,
+}
+FORKS_AFTER_A_RUN = (
+    "import atexit, json, os, signal, sys\n"
+    + RUNS_A_CIRCUIT
+    + """
+children = {}
+for code in json.loads(sys.argv[1]):
+    children[code] = os.fork()
+    if children[code] == 0:
+        signal.alarm(120)
+        exec(code)
+        break
+else:
+    ends = {code: os.waitpid(child, 0)[1] for code, child in children.items()}
+    print(json.dumps({code: os.waitstatus_to_exitcode(end) for code, end in ends.items()}))
+"""
+)
+
+
+def test_children_forked_after_a_run_end_with_their_status_too():
+    """The library's destructors, not made for them, killed those that ended by themselves."""
+    done = python("-c", FORKS_AFTER_A_RUN, json.dumps(list(FORKED)))
+    *said, found = done.stdout.splitlines()
+    assert json.loads(found) == FORKED, done.stderr
+    assert sorted(said) == ["handled", "said at the end"]
+    assert done.returncode == 0
+
+
 def test_after_a_run_nothing_that_was_to_happen_at_exit_is_lost():
     """Handlers registered before and after the library's, and text that is still buffered."""
     script = f"""
