@@ -7,6 +7,7 @@ import functools
 import os
 import shutil
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -56,15 +57,28 @@ def signals_kept() -> Iterator[None]:
     compiles, draws keys or runs a function its own handler kills the process, and what is
     half-written stays. The import and the first run leave handlers behind, that of SIGPIPE among
     them: a peer that hangs up would then kill the process, where Python raises BrokenPipeError.
+
+    Blocks of several threads may overlap: what is put back is what stood before the first of them,
+    never what another thread's library call had just set.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handlers = {number: _handler(number) for number in signal.valid_signals() - _FIXED}
+    with _blocks:
+        _open_blocks.append(_handlers() if not _open_blocks else _open_blocks[0])
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            _sigaction(number, handler, None)
+        with _blocks:
+            for number, handler in _open_blocks.pop().items():
+                _sigaction(number, handler, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_blocks = threading.Lock()
+_open_blocks: list[dict[int, "ctypes.Array[ctypes.c_char]"]] = []
+
+
+def _handlers() -> dict[int, "ctypes.Array[ctypes.c_char]"]:
+    return {number: _handler(number) for number in signal.valid_signals() - _FIXED}
 
 
 _FIXED = {signal.SIGKILL, signal.SIGSTOP}

@@ -1,7 +1,9 @@
 """concrete-python in a process that does other things too."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fhe
+from fhe.library import _handler, signals_kept
 
 REPOSITORY = Path(fhe.__file__).parent.parent
 IMPORTS = """
@@ -33,6 +36,7 @@ signal.signal(signal.SIGTERM, lambda *_: asked.append("terminate"))
 signal.signal(signal.SIGINT, lambda *_: asked.append("interrupt"))
 
 import fhe
+from fhe.library import _handler, signals_kept
 
 parameters = fhe.RuleParameters(contributors=2, classes=2, bits=4, block=1, failure_exponent=40)
 keys = fhe.generate_keys(parameters)
@@ -79,6 +83,22 @@ def test_the_library_leaves_no_signal_handler_behind():
     done = python("-c", EVALUATES)
     assert done.stdout.splitlines() == ["terminate interrupt", "broken pipe"], done.stderr
     assert done.returncode == 3
+
+
+def test_blocks_of_threads_that_overlap_put_back_what_stood_before_all_of_them():
+    """The second block begins while the first one's library call has its own handlers set."""
+    first, second = signals_kept(), signals_kept()
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with contextlib.ExitStack() as outer:
+            outer.enter_context(first)
+            signal.signal(signal.SIGUSR1, lambda *_: None)
+            kept = _handler(signal.SIGUSR1).raw[:8]
+            with second:
+                outer.close()
+        assert _handler(signal.SIGUSR1).raw[:8] != kept
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 # How a process may end, as code, and its status: the number, or minus that of a signal.
