@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.output import Output, output_options
+from cli.prepare import prepare, schema
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
@@ -47,7 +48,11 @@ def make_read_options(
 
 @click.group()
 def data() -> None:
-    """Prepare client files: partition, embed, describe."""
+    """Prepare client files: schema, prepare, partition, embed, describe."""
+
+
+data.add_command(schema)
+data.add_command(prepare)
 
 
 @data.command()

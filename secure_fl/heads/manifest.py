@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_len, optional
+from attrs.validators import (
+    deep_iterable,
+    ge,
+    gt,
+    in_,
+    instance_of,
+    le,
+    matches_re,
+    min_len,
+    optional,
+)
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
@@ -96,6 +106,7 @@ class Manifest:
         high: measure that gets the largest code, above `low`; public.
         rule: encrypted rule, "tournament" or "paper".
         unit: what a client's differential privacy protects, "none" when there is no noise.
+        schema: digest of the schema that the clients' tables were prepared by; "" for none.
         members: where the parties meet on a network, their public keys by name: those of all
             clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
             `secure_fl.service.members`); else empty.
@@ -122,7 +133,7 @@ class Manifest:
     high: float = attrs.field(default=1.0, validator=[*_number, le(1)])
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
-
+    schema: str = attrs.field(default="", validator=matches_re("([0-9a-f]{64})?"))
     members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
 
     @members.validator
@@ -145,17 +156,12 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        facts = attrs.asdict(self)
-        if not self.members:
-            del facts["members"]
-        return _digest(facts)
+        return _digest(_facts(self))
 
     @property
     def heads_fingerprint(self) -> str:
         """Digest of what a head depends on: everything but `members`, whose keys may change."""
-        facts = attrs.asdict(self)
-        del facts["members"]
-        return _digest(facts)
+        return _digest(_facts(attrs.evolve(self, members=())))
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -168,6 +174,15 @@ class Manifest:
                 f"client {name!r}: unknown, the federation has {', '.join(self.clients[:10])}"
             )
         return self.clients.index(name)
+
+
+_OPTIONAL = ("schema", "members")
+"""Fields of later versions: where they are empty, files and fingerprints are as before them."""
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    facts = attrs.asdict(manifest)
+    return {name: value for name, value in facts.items() if value or name not in _OPTIONAL}
 
 
 def _digest(facts: dict[str, Any]) -> str:
@@ -188,10 +203,8 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     content = {
         "format": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
-        **attrs.asdict(manifest),
+        **_facts(manifest),
     }
-    if not manifest.members:
-        del content["members"]
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
@@ -224,8 +237,8 @@ def load_manifest(path: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) | {"members"} != fields:
-        wrong = sorted((set(content) | {"members"}) ^ fields)
+    if set(content) | set(_OPTIONAL) != fields:
+        wrong = sorted((set(content) | set(_OPTIONAL)) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)

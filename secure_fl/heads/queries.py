@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from secure_fl.data import ReadOptions, as_float, read_records
 from secure_fl.data._streams import read_capped
+from secure_fl.data.dataset import schema_shown
 from secure_fl.data.npz import array_of
 from secure_fl.errors import FormatError, InputError
 from secure_fl.heads.run_folder import FeatureSpace, query_features
@@ -34,6 +35,12 @@ def read_queries(
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
+    schema = getattr(manifest, "schema", "")
+    if schema and records.schema != schema:
+        raise InputError(
+            f"{path}: prepared by {schema_shown(records)}, the federation's clients by schema"
+            f" {schema[:12]} (federation.json); prepare it by the same (securefl data prepare)"
+        )
     if manifest.features is not None and records.features is not None:
         missing = [name for name in manifest.features if name not in records.features]
         if missing:

@@ -186,6 +186,7 @@ def federation_of_heads(
         clients=tuple(client.name for client in clients),
         n_features=clients[0].n_features,
         features=clients[0].features,
+        schema=clients[0].schema,
         encoder=encoder,
         encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
         scale=scale,
