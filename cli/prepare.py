@@ -198,6 +198,9 @@ def _show_prepared(
     columns = ["client", "records", "missing", "outside", "dropped", "columns dropped", "decimal"]
     title = f"{out}: {len(found)} clients, {len(made.features)} features, schema {made.digest[:12]}"
     output.table(data, title, columns, rows)
+    for each in found:
+        if each.counts.blank:
+            output.note(f"{each.data.source}: {each.counts.blank} empty rows left out")
     if made.scaling == "range" and all(c.outside != "keep" for c in made.columns):
         output.note("all features lie in [0, 1], by the schema's public ranges")
 
