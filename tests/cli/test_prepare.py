@@ -78,5 +78,5 @@ def test_queries_without_a_class_are_answered(work, tmp_path):
 def test_a_draft_is_not_written_over_and_a_date_needs_its_format(work):
     draft = ("data", "schema", "--from", work / "public.csv", "--out", work / "schema.json")
     assert "exists already" in refused(*draft)
-    out, err = securefl(*draft, "--date", "age", check=2)
+    _, err = securefl(*draft, "--date", "age", check=2)
     assert "--date needs COLUMN=FORMAT" in err
