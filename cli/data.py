@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.calibrate import calibrate
 from cli.output import Output, output_options
 from cli.prepare import prepare, schema
 
@@ -51,6 +52,7 @@ def data() -> None:
     """Prepare client files: schema, prepare, partition, embed, describe."""
 
 
+data.add_command(calibrate)
 data.add_command(schema)
 data.add_command(prepare)
 

@@ -38,6 +38,8 @@ MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
 RULES = ("tournament", "paper")
+UNKNOWN = "unknown"
+"""The answer that a query is of none of the classes, and who contributes its threshold."""
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
 
@@ -67,6 +69,16 @@ def _finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
         raise ValueError(f"'{attribute.name}' is an integer beyond float64") from None
     if not finite:
         raise ValueError(f"'{attribute.name}' must be finite, found {value}")
+
+
+def _number_or_none(owner: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"'{attribute.name}' must be a number, found {type(value).__name__}")
+    _finite(owner, attribute, value)
+    if not value > 0:
+        raise ValueError(f"'{attribute.name}' must be above 0, found {value}")
 
 
 def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -106,6 +118,10 @@ class Manifest:
         high: measure that gets the largest code, above `low`; public.
         rule: encrypted rule, "tournament" or "paper".
         unit: what a client's differential privacy protects, "none" when there is no noise.
+        unknown_above: measure above which a query is of none of the classes; public, calibrated on
+            public data, above `low` and below `high`. None: every query gets a class.
+        temperature: of the probabilities exp(-measure / temperature) over their sum; public, fitted
+            on public data. None: measures are not turned into probabilities.
         schema: digest of the schema that the clients' tables were prepared by; "" for none.
         members: where the parties meet on a network, their public keys by name: those of all
             clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
@@ -135,6 +151,22 @@ class Manifest:
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
     schema: str = attrs.field(default="", validator=matches_re("([0-9a-f]{64})?"))
     members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+    unknown_above: float | None = attrs.field(default=None, validator=_number_or_none)
+    temperature: float | None = attrs.field(default=None, validator=_number_or_none)
+
+    @unknown_above.validator
+    def _threshold(self, _: object, value: float | None) -> None:
+        if value is None:
+            return
+        if not self.low < value < self.high:
+            raise ValueError(
+                f"'unknown_above' is {value}, expected above {self.low} and below {self.high}, as"
+                " the codes span"
+            )
+        if UNKNOWN in (*self.classes, *self.clients):
+            raise ValueError(f"'unknown_above': a class or client is called {UNKNOWN!r} already")
+        if self.members:
+            raise ValueError("'unknown_above': the service over a network does not offer it")
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -154,14 +186,25 @@ class Manifest:
             raise ValueError(f"'high' must be above 'low' {self.low}, found {value}")
 
     @property
+    def answers(self) -> tuple[str, ...]:
+        """What a query may get: the classes, and "unknown" last where there is a threshold."""
+        return self.classes if self.unknown_above is None else (*self.classes, UNKNOWN)
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Who contributes to an encrypted answer: the clients, and the threshold last."""
+        return self.clients if self.unknown_above is None else (*self.clients, UNKNOWN)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
         return _digest(_facts(self))
 
     @property
     def heads_fingerprint(self) -> str:
-        """Digest of what a head depends on: everything but `members`, whose keys may change."""
-        return _digest(_facts(attrs.evolve(self, members=())))
+        """Digest of what a head depends on: not of keys and thresholds, which may change."""
+        fixed = attrs.evolve(self, members=(), unknown_above=None, temperature=None)
+        return _digest(_facts(fixed))
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -176,7 +219,7 @@ class Manifest:
         return self.clients.index(name)
 
 
-_OPTIONAL = ("schema", "members")
+_OPTIONAL = ("schema", "members", "unknown_above", "temperature")
 """Fields of later versions: where they are empty, files and fingerprints are as before them."""
 
 
