@@ -21,6 +21,7 @@ from attrs import frozen
 import dp
 from secure_fl.crypto.keys import Directory, Identity, verify
 from secure_fl.data import Dataset
+from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
 from secure_fl.federation import Client, wire
 from secure_fl.federation.checkpoint import records_digest
@@ -330,15 +331,6 @@ def _confirmed(
     }
     found = line.request(dict.fromkeys(manifest.clients, request))
     return tuple(n for n, a in found.items() if a.get("confirmed") == manifest.fingerprint)
-
-
-def encoder_fingerprint(encoder: str) -> str:
-    """Digest of the encoder's files; empty for "none"."""
-    if encoder == "none":
-        return ""
-    from secure_fl.encoders.sentence import SentenceEncoder
-
-    return SentenceEncoder(encoder).fingerprint
 
 
 def _enough(left: tuple[str, ...], clients: Sequence[str], threshold: int) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def federation_of_heads(
     encoder: str,
 ) -> Manifest:
     """The manifest of a federation that these clients' heads make."""
-    from secure_fl.encoders.sentence import SentenceEncoder
+    from secure_fl.encoders.embedding import encoder_fingerprint
 
     unit = "none"
     if isinstance(promise, ReleasePromise):
@@ -188,7 +188,7 @@ def federation_of_heads(
         features=clients[0].features,
         schema=clients[0].schema,
         encoder=encoder,
-        encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
+        encoder_fingerprint=encoder_fingerprint(encoder),
         scale=scale,
         unit=unit,
         **method.facts(),

@@ -385,6 +385,24 @@ def _prepared_csv(folder: Path) -> tuple[list[bytes], Read]:
     return samples, from_file(folder / "a.csv", lambda path: prepare_clients(path, schema))
 
 
+@parser("image")
+def _image(folder: Path) -> tuple[list[bytes], Read]:
+    from PIL import Image
+
+    from secure_fl.encoders.pictures import open_picture, read_picture_file
+
+    samples = []
+    for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"):
+        stored = io.BytesIO()
+        Image.linear_gradient("L").resize((9, 9)).save(stored, kind)
+        samples.append(stored.getvalue())
+
+    def read(path: Path) -> Any:
+        return open_picture(path, read_picture_file(path))
+
+    return samples, from_file(folder / "a.png", read)
+
+
 @parser("packed csv")
 def _packed_csv(folder: Path) -> tuple[list[bytes], Read]:
     from secure_fl.data import read_client
