@@ -126,9 +126,9 @@ class _Guess:
             for name, found in values.items()
             if found
             and folded(name) not in self._categories | set(self._dates)
-            and all(spelled(text) for text in found)
+            and all(spelled(text) for text in set(found))
         }
-        convention = Convention.of((t for name in numeric for t in values[name]), decimal)
+        convention = Convention.of({t for name in numeric for t in values[name]}, decimal)
         made = []
         for name in names:
             found = values[name]
@@ -154,8 +154,8 @@ class _Guess:
         self.remarks.append(f'column "{name}" {why}: ignored')
 
     def _number(self, name: str, found: list[str], convention: Convention) -> Column | None:
-        numbers = []
-        for text in found:
+        read: dict[str, float] = {}
+        for text in set(found):
             number = spelled(text)
             numeral = None if number is None else convention.numeral(number)
             if numeral is None:
@@ -163,7 +163,8 @@ class _Guess:
                     f'{self._raw.source}: column "{name}" has "{text[:40]}", a number with two'
                     " readings; say which mark the file uses (--decimal comma or point)"
                 )
-            numbers.append(float(numeral))
+            read[text] = float(numeral)
+        numbers = [read[text] for text in found]
         low, high = min(numbers), max(numbers)
         if low == high:
             self._leave_out(name, f"is {low:g} everywhere")
@@ -228,9 +229,10 @@ class _Guess:
             self._leave_out(name, f'is "{next(iter(words.values()))[:40]}" everywhere')
             return None
         listed = [words[word] for word in sorted(words)]
-        numbers = sum(spelled(text) is not None for text in found)
+        numerals = {text for text in words.values() if spelled(text)}
+        numbers = sum(words[folded(text)] in numerals for text in found)
         if 0 < numbers < len(found) and numbers > len(found) / 2:
-            odd = next(text for text in found if spelled(text) is None)
+            odd = next(text for text in found if words[folded(text)] not in numerals)
             self.remarks.append(
                 f'column "{name}" is numbers but for "{odd[:40]}": taken as categories; if that'
                 " means a missing value, put it into missing_values and draft without it"
