@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,7 +228,15 @@ def _check_schemas(records: Sequence[Records]) -> None:
             )
 
 
-def schema_shown(holder: "Records | Dataset") -> str:
+class Prepared(Protocol):
+    """What was prepared by a schema: records, or the federation of its clients."""
+
+    @property
+    def schema(self) -> str:
+        """The schema's digest, "" for none."""
+
+
+def schema_shown(holder: Prepared) -> str:
     """The schema of records, for messages."""
     return f"schema {holder.schema[:12]}" if holder.schema else "no schema"
 

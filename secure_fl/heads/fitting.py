@@ -85,7 +85,7 @@ def read_party(
     if first.schema != manifest.schema:
         raise InputError(
             f"{first.where}: prepared by {schema_shown(first)}, the federation by"
-            f" {f'schema {manifest.schema[:12]}' if manifest.schema else 'no schema'} ({origin});"
+            f" {schema_shown(manifest)} ({origin});"
             " prepare the files by the federation's schema (securefl data prepare)"
         )
     return clients

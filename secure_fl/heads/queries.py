@@ -35,11 +35,10 @@ def read_queries(
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
-    schema = getattr(manifest, "schema", "")
-    if schema and records.schema != schema:
+    if manifest.schema and records.schema != manifest.schema:
         raise InputError(
-            f"{path}: prepared by {schema_shown(records)}, the federation's clients by schema"
-            f" {schema[:12]} (federation.json); prepare it by the same (securefl data prepare)"
+            f"{path}: prepared by {schema_shown(records)}, the federation's clients by"
+            f" {schema_shown(manifest)}; prepare it by the same (securefl data prepare)"
         )
     if manifest.features is not None and records.features is not None:
         missing = [name for name in manifest.features if name not in records.features]

@@ -25,6 +25,7 @@ from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
+from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.network_model import TrainedNetwork
 
 
@@ -117,6 +118,7 @@ def train_network(
         "privacy": spent,
         "record_level": record_level is not None,
     }
+    origin |= schema_of_clients(clients)
     network = TrainedNetwork(
         model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
     )

@@ -57,6 +57,11 @@ def test_queries_of_another_schema_are_refused(work, tmp_path):
     (tmp_path / "other.json").write_text(json.dumps(schema))
     arguments = ("data", "prepare", work / "tables" / "south.csv", "--out", tmp_path / "q")
     securefl(*arguments, "--schema", tmp_path / "other.json")
+    trained = ("train", work / "clients", "--out", tmp_path / "ridge", "--method", "dkrr")
+    securefl(*trained)
+    predicted = ("predict", tmp_path / "ridge")
+    securefl(*predicted, work / "clients" / "south.npz")
+    assert "federation's clients by schema" in refused(*predicted, tmp_path / "q" / "south.npz")
     asked = ("infer", tmp_path / "q" / "south.npz", "--run", work / "run", "--mode", "plain")
     assert "prepare it by the same (securefl data prepare)" in refused(*asked)
     assert "prepared by schema" in refused(
