@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.calibrate import calibrate
+from cli.given import refuse_given
 from cli.output import Output, output_options
 from cli.prepare import prepare, schema
 
@@ -81,6 +82,13 @@ def digits(output: Output, out: Path, seed: int) -> None:
 
 _HOW = ("iid", "dirichlet", "pathological", "shards", "group")
 
+_OF_A_PARTITION = {
+    "alpha": "dirichlet",
+    "labels_per_client": "pathological",
+    "shards_per_client": "shards",
+    "group_column": "group",
+}
+
 
 @data.command()
 @_source
@@ -114,6 +122,9 @@ def partition(
     from secure_fl.data.splitting import Division, divide
     from secure_fl.files import refuse_existing
 
+    for option, owner in _OF_A_PARTITION.items():
+        if how != owner:
+            refuse_given({option}, f"for --how {how}; it belongs to {owner}")
     refuse_existing(out)
     options = make_read_options(**reading, group=group_column)
     (whole,) = assemble([read_records(source, options)])
@@ -221,15 +232,13 @@ def embed(
     or with a folder a class. Photos are of one client, called as their folder, unless the csv has a
     column client.
     """
-    from cli.methods import refuse_given
-    from secure_fl.data import write_clients
+    from secure_fl.data.npz import fill_clients
     from secure_fl.encoders.embedding import embed_clients, embed_photos
     from secure_fl.encoders.image import image_encoder
     from secure_fl.encoders.photo_folder import is_photo_folder
     from secure_fl.encoders.sentence import SentenceEncoder
-    from secure_fl.files import refuse_existing
+    from secure_fl.files import new_folder
 
-    refuse_existing(out)
     photos = labels is not None or is_photo_folder(source)
     if photos:
         refuse_given({"text_column", "long_texts", "features", "ignore_column"}, "for photos")
@@ -237,7 +246,8 @@ def embed(
         refuse_given({"damaged"}, "for texts")
     remarks: list[str] = []
     model: ImageEncoder | SentenceEncoder
-    with output.progress() as progress:
+    # The place is tried before the minutes that encoding takes.
+    with output.progress() as progress, new_folder(out) as aside:
         if photos:
             model = image_encoder(encoder)
             clients = embed_photos(
@@ -261,7 +271,7 @@ def embed(
                 remark=remarks.append,
                 progress=progress,
             )
-    write_clients(out, clients)
+        fill_clients(aside, clients, out)
     title = f"{out}: {len(clients)} clients, {clients[0].n_features} features"
     _show(output, clients, title, remarks)
     output.note(f"encoder {encoder}, fingerprint {model.fingerprint}")
