@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,18 +153,24 @@ def rows_of(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[s
     Raises:
         FormatError: quoting that is none, or a field that is too long; names the line.
     """
-    # Documents may be longer than the module's own limit.
-    limit = csv.field_size_limit(_MAX_FIELD)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while (row := _next_row(reader, path)) is not None:
+        yield reader.line_num, row
+
+
+def _next_row(reader: Any, path: Path) -> list[str] | None:
+    # Documents may be longer than the module's own limit, which is the process's: a reader that is
+    # left half-way must not keep it raised.
+    limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        for row in reader:
-            yield reader.line_num, row
+        row: list[str] | None = next(reader, None)
     except csv.Error as error:
         raise FormatError(
             f"{path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
         ) from None
     finally:
         csv.field_size_limit(limit)
+    return row
 
 
 class _Table:
