@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'securefl needs Python 3.11 or 3.12; install one or pass PYTHON=/path/to/python'; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[text,plots,service,flower,batched,test,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[text,images,plots,service,flower,batched,test,lint]'
 	touch $(STAMP)
 
 demo: $(STAMP)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.calibrate import calibrate
 from cli.given import refuse_given
 from cli.output import Output, output_options
+from cli.prepare import prepare, schema
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
+    from secure_fl.encoders.image import ImageEncoder
     from secure_fl.encoders.sentence import LongTexts
 
 _SHOWN = 100
@@ -53,7 +56,12 @@ def make_read_options(
 
 @click.group()
 def data() -> None:
-    """Prepare client files: partition, embed, describe."""
+    """Prepare client files: schema, prepare, partition, embed, describe."""
+
+
+data.add_command(calibrate)
+data.add_command(schema)
+data.add_command(prepare)
 
 
 @data.command()
@@ -183,15 +191,31 @@ def _by_class(row: Sequence[int], classes: Sequence[str]) -> str:
 @data.command()
 @_source
 @_out
-@click.option("--encoder", required=True, help="A model folder, or package:NAME.")
+@click.option(
+    "--encoder",
+    required=True,
+    help="A model folder, or package:NAME; for photos also pixels:N, which needs no model.",
+)
 @click.option("--text-column", default="text", show_default=True, help="csv: the text.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder that keeps encoded texts.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder that keeps features.")
 @click.option(
     "--long-texts",
     type=click.Choice(["cut", "refuse"]),
     default="cut",
     show_default=True,
     help="Texts beyond the model's window: use their beginnings and say how many, or refuse them.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="photos: a csv with the columns file, label and perhaps client; else a folder a class.",
+)
+@click.option(
+    "--damaged",
+    type=click.Choice(["refuse", "drop"]),
+    default="refuse",
+    show_default=True,
+    help="photos: what is done with images that cannot be read.",
 )
 @read_options
 @output_options
@@ -203,28 +227,55 @@ def embed(
     text_column: str,
     cache: Path | None,
     long_texts: "LongTexts",
+    labels: Path | None,
+    damaged: str,
     **reading: Any,
 ) -> None:
-    """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
+    """Turn texts or photos in SOURCE into features, as npz files in the folder OUT.
+
+    SOURCE is one client's file with texts, a folder of them, or a folder of photos: with --labels,
+    or with a folder a class. Photos are of one client, called as their folder, unless the csv has a
+    column client.
+    """
     from secure_fl.data.npz import fill_clients
-    from secure_fl.encoders.embedding import embed_clients
+    from secure_fl.encoders.embedding import embed_clients, embed_photos
+    from secure_fl.encoders.image import image_encoder
+    from secure_fl.encoders.photo_folder import is_photo_folder
     from secure_fl.encoders.sentence import SentenceEncoder
     from secure_fl.files import new_folder
 
-    options = make_read_options(**reading, text=text_column)
+    photos = labels is not None or is_photo_folder(source)
+    if photos:
+        refuse_given({"text_column", "long_texts", "features", "ignore_column"}, "for photos")
+    else:
+        refuse_given({"damaged"}, "for texts")
     remarks: list[str] = []
+    model: ImageEncoder | SentenceEncoder
     # The place is tried before the minutes that encoding takes.
     with output.progress() as progress, new_folder(out) as aside:
-        model = SentenceEncoder(encoder)
-        clients = embed_clients(
-            source,
-            model,
-            options,
-            cache=cache,
-            long_texts=long_texts,
-            remark=remarks.append,
-            progress=progress,
-        )
+        if photos:
+            model = image_encoder(encoder)
+            clients = embed_photos(
+                source,
+                model,
+                labels=labels,
+                label_column=reading["label_column"],
+                cache=cache,
+                drop_damaged=damaged == "drop",
+                remark=remarks.append,
+                progress=progress,
+            )
+        else:
+            model = SentenceEncoder(encoder)
+            clients = embed_clients(
+                source,
+                model,
+                make_read_options(**reading, text=text_column),
+                cache=cache,
+                long_texts=long_texts,
+                remark=remarks.append,
+                progress=progress,
+            )
         fill_clients(aside, clients, out)
     title = f"{out}: {len(clients)} clients, {clients[0].n_features} features"
     _show(output, clients, title, remarks)

@@ -16,7 +16,7 @@ from cli.output import show_failure, wants_json
 
 COMMANDS = {
     "bench": ("cli.bench:bench", "Measure, and put the figures on one page."),
-    "data": ("cli.data:data", "Prepare client files: partition, embed, describe."),
+    "data": ("cli.data:data", "Prepare client files: schema, prepare, partition, embed, describe."),
     "decrypt": ("cli.query:decrypt", "Read the classes in an answer."),
     "demo": ("cli.demo:demo", "Real digits, five clients, an evaluator that reads nothing."),
     "dp": ("cli.dp:dp", "Differentially private release: release, account, audit."),

@@ -214,6 +214,9 @@ def show_classes(
     found: list[str],
     labels: list[str] | None,
     facts: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    lines: list[str] | None = None,
+    unknown: str | None = None,
 ) -> None:
     """A class a line, and how many are right where the file has labels.
 
@@ -222,6 +225,8 @@ def show_classes(
         found: a class a query.
         labels: of the queries, where they have some.
         facts: more for machines to read.
+        lines: what people read of each query; None for its class.
+        unknown: the answer that is no class, where there is one.
     """
     data: dict[str, Any] = {"classes": found, **facts}
     if labels is not None:
@@ -229,4 +234,8 @@ def show_classes(
         right = sum(a == b for a, b in zip(found, labels, strict=True))
         data["accuracy"] = right / len(found)
         output.note(f"accuracy against the file's labels: {right}/{len(found)}")
-    output.result(data, "\n".join(found))
+        answered = sum(each != unknown for each in found)
+        if answered < len(found):
+            data |= {"answered": answered / len(found)}
+            output.note(f"answered: {answered}/{len(found)}, the others are {unknown}")
+    output.result(data, "\n".join(lines or found))

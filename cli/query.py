@@ -1,11 +1,13 @@
 """`securefl encrypt`, `infer`, `decrypt`: a batch by files; `securefl query`: over a network."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.clear import Clear, infer_in_the_clear
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.keys import get_passphrase, new_batch, passphrase_option
@@ -13,6 +15,8 @@ from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
+    from secure_fl.heads.head import Head
+    from secure_fl.heads.manifest import Manifest
     from secure_fl.service.desk import Desk
 
 SUFFIX = ".contribution"
@@ -32,7 +36,12 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
     help="Folder with the querier's public.key; no other key is needed or read.",
 )
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to send.")
-@click.option("--client", "clients", multiple=True, help="Only these; default: all heads here.")
+@click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    help='Only these; default: all heads here. "unknown": the threshold, where there is one.',
+)
 @click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
 @click.option(
     "--audit-file",
@@ -60,45 +69,65 @@ def encrypt(
     import fhe
     from secure_fl.errors import InputError
     from secure_fl.files import new_files
-    from secure_fl.heads.codes import head_codes
+    from secure_fl.heads.codes import head_codes, threshold_codes
+    from secure_fl.heads.manifest import UNKNOWN
     from secure_fl.heads.queries import parse_rows, read_queries
-    from secure_fl.heads.run_folder import load_run
 
-    manifest, heads = load_run(run, clients)
+    manifest, heads, with_threshold = _contributors(run, clients)
     options = make_read_options(**reading)
     features, _ = read_queries(queries, manifest, options, parse_rows(rows))
-    names = [f"{head.client}{SUFFIX}" for head in heads]
     public = fhe.load_public_key(keys)
-    if public.parameters.contributors != len(manifest.clients):
+    if public.parameters.contributors != len(manifest.contributors):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
-            f" {len(manifest.clients)}; make new ones (securefl keys new)"
+            f" {len(manifest.contributors)}; make new ones (securefl keys new)"
         )
+    sending = {head.client: partial(head_codes, head, features, manifest) for head in heads}
+    if with_threshold:
+        sending[UNKNOWN] = partial(threshold_codes, len(features), manifest)
+    names = [f"{name}{SUFFIX}" for name in sending]
     batch = batch or new_batch()
     known = _audit(audit, audit_file, batch)
     sizes: dict[str, int] = {}
     with output.progress() as progress, new_files(out, names) as aside:
-        for i, (head, name) in enumerate(zip(heads, names, strict=True)):
-            position = manifest.client_index(head.client)
-            codes = head_codes(head, features, manifest)
+        for i, (contributor, measured) in enumerate(sending.items()):
+            position = manifest.contributors.index(contributor)
+            codes = measured()
             if known is not None:
                 codes = known.mix(codes, position, public.parameters)
             message = fhe.contribute(
                 codes,
                 public,
                 contributor=position,
-                name=head.client,
+                name=contributor,
                 federation=manifest.fingerprint,
                 batch=batch,
             )
-            sizes[head.client] = message.save(aside / name)
-            progress("encrypting", i + 1, len(heads))
+            sizes[contributor] = message.save(aside / f"{contributor}{SUFFIX}")
+            progress("encrypting", i + 1, len(sending))
         _keep_audit(known, audit_file, batch)
     output.result(
         {"batch": batch, "queries": len(features), "bytes": sizes, "out": str(out)},
         f"{out}: {len(features)} queries, {len(sizes)} contributions of"
         f" {human_bytes(max(sizes.values()))}, batch {batch}",
     )
+
+
+def _contributors(run: Path, clients: Sequence[str]) -> "tuple[Manifest, list[Head], bool]":
+    """The manifest, the heads that contribute here, and whether the threshold does.
+
+    The threshold's contribution is public, and one party makes it: who has all heads, or who asks
+    for it by its name.
+    """
+    from secure_fl.heads.manifest import UNKNOWN, load_manifest
+    from secure_fl.heads.run_folder import load_run
+
+    manifest = load_manifest(run)
+    offered = manifest.unknown_above is not None
+    named = [name for name in clients if not (offered and name == UNKNOWN)]
+    heads = load_run(run, named)[1] if named or not clients else []
+    whole = not clients and len(heads) == len(manifest.clients)
+    return manifest, heads, offered and (whole or len(named) < len(clients))
 
 
 def _audit(count: int | None, path: Path | None, batch: str) -> "Audit | None":
@@ -154,6 +183,12 @@ def _contributions(sources: Sequence[Path]) -> list[Path]:
     help="simulate and plain classify QUERIES here, without keys; plain takes exact measures.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
+@click.option("--top", type=click.IntRange(1), help="plain: the best classes of each query.")
+@click.option(
+    "--unknown-above",
+    type=float,
+    help='plain, simulate: the measure above which a query is "unknown"; default: the run\'s.',
+)
 @_keys
 @_run
 @_rows
@@ -167,6 +202,8 @@ def infer(
     keys: Path | None,
     run: Path | None,
     rows: str | None,
+    top: int | None,
+    unknown_above: float | None,
     **reading: Any,
 ) -> None:
     """Answer a batch: from the contributions in SOURCES, on ciphertexts.
@@ -177,8 +214,14 @@ def infer(
         if run is None or len(sources) != 1:
             raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
         refuse_given({"out", "keys"}, f"for --mode {mode}, which prints the classes")
-        _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
+        clear = Clear(sources[0], run, make_read_options(**reading), rows, unknown_above)
+        infer_in_the_clear(output, clear, mode, top)
         return
+    if top is not None or unknown_above is not None:
+        raise click.UsageError(
+            "--top and --unknown-above are of --mode plain and simulate: under encryption a query"
+            " has one answer, by the federation's own threshold (securefl data calibrate --set)"
+        )
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
     refuse_given({"run", "rows", *reading}, "for encrypted answers; contributions hold all of it")
@@ -206,27 +249,6 @@ def infer(
         {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
         f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
     )
-
-
-def _infer_in_the_clear(
-    output: Output, queries: Path, run: Path, mode: str, rows: str | None, options: Any
-) -> None:
-    import numpy as np
-
-    import fhe
-    from kahm import classify
-    from secure_fl.heads.codes import head_codes, rule_parameters
-    from secure_fl.heads.queries import parse_rows, read_queries
-    from secure_fl.heads.run_folder import all_measures, load_run
-
-    manifest, heads = load_run(run)
-    features, labels = read_queries(queries, manifest, options, parse_rows(rows))
-    if mode == "plain":
-        found = classify(all_measures(heads, features, manifest))
-    else:
-        codes = np.stack([head_codes(head, features, manifest) for head in heads], axis=1)
-        found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
-    show_classes(output, [manifest.classes[c] for c in found], labels)
 
 
 @click.command()
@@ -283,7 +305,7 @@ def decrypt(
         output.note(f"both evaluators agree at all {len(found)} queries")
     if audit is not None:
         output.note(f"all {audit.known} known answers are right")
-    show_classes(output, [manifest.classes[c] for c in found], None)
+    show_classes(output, [manifest.answers[c] for c in found], None)
 
 
 @click.command()

@@ -81,6 +81,44 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
         raise FormatError(f"{path}: line {line} is not UTF-8; convert the file to UTF-8") from None
 
 
+ENCODINGS = ("auto", "utf-8", "utf-16", "cp1252", "latin-1")
+"""What text files may be written in; "auto" is UTF-8, or what a byte-order mark says."""
+
+_MARKED = (
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (_MARK, "utf-8-sig"),
+    *((mark, "utf-16") for mark in _FOREIGN_MARKS),
+)
+
+
+def decoded(path: Path, encoding: str = "auto", max_bytes: int = MAX_BYTES) -> str:
+    """A text file in one of `ENCODINGS`, without its byte-order mark.
+
+    Args:
+        path: the file.
+        encoding: what it is said to be written in; a byte-order mark says it better.
+        max_bytes: cap on the decompressed size.
+
+    Raises:
+        FormatError: as `read_capped`; bytes that are no text in the encoding; or a NUL.
+    """
+    content = read_capped(path, max_bytes)
+    marked = next((name for mark, name in _MARKED if content.startswith(mark)), None)
+    chosen = marked or ("utf-8" if encoding == "auto" else encoding)
+    try:
+        text = content.decode(chosen)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        mend = "say what it is (--encoding cp1252 for files of Windows)"
+        more = mend if encoding == "auto" and marked is None else "correct the file or --encoding"
+        raise FormatError(f"{path}: line {line} is not {chosen.upper()}; {more}") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise FormatError(f"{path}: line {line} holds a NUL; correct the file or --encoding")
+    return text
+
+
 def _damaged(path: Path, error: Exception) -> FormatError:
     """The one-line error for an archive that its format's library refuses."""
     if isinstance(error, lzma.LZMAError) and "memory" in str(error).lower():

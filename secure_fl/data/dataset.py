@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class Records:
         lines: the record's line in the file, shape (n,); None where the file has no lines.
         open_width: d is only the largest index seen (LIBSVM); further features are zeros.
         header: all columns of the file, those left out too; None where it names none.
+        schema: digest of the schema that the file was prepared by; "" where it was not.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Records:
     lines: NDArray[np.int64] | None = None
     open_width: bool = False
     header: tuple[str, ...] | None = None
+    schema: str = ""
 
     def __post_init__(self) -> None:
         if (self.X is None) == (self.texts is None):
@@ -83,6 +85,7 @@ class Dataset:
         source: where the records came from, for messages.
         features: d feature names, or None.
         groups: one group name a record, or None.
+        schema: digest of the schema that they were prepared by; "" where they were not.
 
     Raises:
         ValueError: shapes, types or codes do not fit together (a programming error, not bad
@@ -96,6 +99,7 @@ class Dataset:
     source: str = "memory"
     features: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
+    schema: str = ""
 
     def __post_init__(self) -> None:
         if len(self.X.shape) != 2 or self.X.dtype not in (np.float32, np.float64):
@@ -165,7 +169,8 @@ def assemble(
 
     Raises:
         ClientError: no clients, a name twice, or a client without records.
-        FeatureError: texts not encoded, another number of features, or other feature names.
+        FeatureError: texts not encoded, another number of features, other feature names, or
+            another schema.
         LabelError: a label unknown to `classes`, or only one class in the whole federation.
     """
     if not records:
@@ -176,6 +181,7 @@ def assemble(
             raise ClientError(
                 f"{whose(client.name)}: no records in {client.source}; add some or remove the file"
             )
+    _check_schemas(records)
     known = classes or ClassList.union(map(_labels, records))
     if len(known) < 2:
         raise LabelError(
@@ -218,6 +224,30 @@ def _check_names(records: Sequence[Records]) -> None:
             )
 
 
+def _check_schemas(records: Sequence[Records]) -> None:
+    first = records[0]
+    for client in records:
+        if client.schema != first.schema:
+            raise FeatureError(
+                f"{whose(client.name)}: {client.source} was prepared by {schema_shown(client)},"
+                f" {first.source} by {schema_shown(first)}; prepare all files by one schema"
+                " (securefl data prepare)"
+            )
+
+
+class Prepared(Protocol):
+    """What was prepared by a schema: records, or the federation of its clients."""
+
+    @property
+    def schema(self) -> str:
+        """The schema's digest, "" for none."""
+
+
+def schema_shown(holder: Prepared) -> str:
+    """The schema of records, for messages."""
+    return f"schema {holder.schema[:12]}" if holder.schema else "no schema"
+
+
 def _dataset(
     client: Records,
     classes: ClassList,
@@ -243,7 +273,14 @@ def _dataset(
         X = X[:, _order(client, features, origin)]
     y = classes.codes(_labels(client), client=client.name, where=client.where)
     return Dataset(
-        X, y, classes.names, client.name, client.source, features or client.features, client.groups
+        X,
+        y,
+        classes.names,
+        client.name,
+        client.source,
+        features or client.features,
+        client.groups,
+        client.schema,
     )
 
 

@@ -1,5 +1,6 @@
 """Client files in NumPy's archive format: arrays X and y, without pickle and with size caps."""
 
+import re
 import struct
 import sys
 import zipfile
@@ -27,7 +28,7 @@ from secure_fl.data.labels import label_text
 from secure_fl.errors import ClientError, FeatureError, FormatError, LabelError, whose
 from secure_fl.files import new_folder, private_file
 
-_ARRAYS = ("X", "y", "classes", "features", "groups")
+_ARRAYS = ("X", "y", "classes", "features", "groups", "schema")
 _REQUIRED = ("X", "y")
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """What numpy writes. Of other methods zipfile unpacks a piece whole, whatever it unpacks to."""
@@ -42,11 +43,12 @@ def read_npz(
     max_bytes: int = MAX_BYTES,
     unlabelled: bool = False,
 ) -> Records:
-    """Reads arrays X (n, d) and y (n,), and where present classes, features and groups.
+    """Reads arrays X (n, d) and y (n,), and where present classes, features, groups and schema.
 
     With `classes` (C names), y holds codes into it; without, y holds the labels themselves:
-    whole numbers or text. `features` are d names, `groups` n group names. Other arrays are
-    refused, so that a misspelt name is not dropped in silence.
+    whole numbers or text. `features` are d names, `groups` n group names, `schema` the digest of
+    the schema that the records were prepared by. Other arrays are refused, so that a misspelt name
+    is not dropped in silence.
 
     Args:
         path: the archive, compressed or not; arrays of Python objects are refused.
@@ -81,6 +83,7 @@ def read_npz(
         X,
         features=_names(arrays.get("features"), X.shape[1], "features", path),
         groups=_names(arrays.get("groups"), n, "groups", path, unique=False),
+        schema=_schema(arrays.get("schema"), path),
     )
     require_finite(records)
     return records
@@ -125,12 +128,37 @@ def fill_clients(aside: Path, datasets: Iterable[Dataset], folder: Path) -> tupl
     return tuple(written)
 
 
+def write_queries(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path, ...]:
+    """Writes the features alone, one `NAME.npy` a data set; the folder appears complete or not.
+
+    Args:
+        folder: absent or empty; parents are made.
+        datasets: with distinct names and dense features; their codes mean nothing.
+
+    Returns:
+        The files, in the order given.
+
+    Raises:
+        InputError: the folder exists and is not empty.
+    """
+    folder = Path(folder)
+    written: list[Path] = []
+    with new_folder(folder) as aside:
+        for data in datasets:
+            with private_file(aside / f"{data.name}.npy") as file:
+                np.save(file, data.X)
+            written.append(folder / f"{data.name}.npy")
+    return tuple(written)
+
+
 def _write(path: Path, data: Dataset) -> None:
     arrays: dict[str, NDArray[Any]] = {"X": data.X, "y": data.y.astype(np.int32)}
     named = {"classes": data.classes, "features": data.features, "groups": data.groups}
     for what, names in named.items():
         if names is not None:
             arrays[what] = _text_array(names, f"{data.source}: {what}")
+    if data.schema:
+        arrays["schema"] = np.array([data.schema], dtype=np.str_)
     with private_file(path) as file:
         np.savez(file, **arrays)
 
@@ -296,6 +324,15 @@ def _labels(y: NDArray[Any], classes: NDArray[Any] | None, client: str, path: Pa
             f" {len(names)} entries; store codes from 0"
         )
     return [names[code] for code in y.tolist()]
+
+
+def _schema(values: NDArray[Any] | None, path: Path) -> str:
+    if values is None:
+        return ""
+    digest = str(values[0]) if values.shape == (1,) and values.dtype.kind == "U" else ""
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        raise FormatError(f"{path}: schema holds no digest; prepare the file again")
+    return digest
 
 
 def _names(

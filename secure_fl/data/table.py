@@ -6,11 +6,11 @@ columns that are asked for.
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,20 +139,38 @@ def _delimiter(text: str, columns: Columns) -> str:
 
 def _fill(table: "_Table", text: str, delimiter: str) -> None:
     """Reads the header and hands the table its rows, a block at a time."""
-    # Documents may be longer than the module's own limit.
-    limit = csv.field_size_limit(_MAX_FIELD)
+    rows = rows_of(table.path, text, delimiter)
+    _, header = next(rows, (0, []))
+    table.start([column.strip() for column in header], delimiter)
+    for line, row in rows:
+        if row:
+            table.add(row, line)
+
+
+def rows_of(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV text, the header among them, each with the line that it ends in.
+
+    Raises:
+        FormatError: quoting that is none, or a field that is too long; names the line.
+    """
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while (row := _next_row(reader, path)) is not None:
+        yield reader.line_num, row
+
+
+def _next_row(reader: Any, path: Path) -> list[str] | None:
+    # Documents may be longer than the module's own limit, which is the process's: a reader that is
+    # left half-way must not keep it raised.
+    limit = csv.field_size_limit(_MAX_FIELD)
     try:
-        table.start([column.strip() for column in next(reader, [])], delimiter)
-        for row in reader:
-            if row:
-                table.add(row, reader.line_num)
+        row: list[str] | None = next(reader, None)
     except csv.Error as error:
         raise FormatError(
-            f"{table.path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
+            f"{path}: line {reader.line_num}: {error}; quote fields as RFC 4180 says"
         ) from None
     finally:
         csv.field_size_limit(limit)
+    return row
 
 
 class _Table:

@@ -30,7 +30,12 @@ class CacheWarning(UserWarning):
 
 def text_key(text: str) -> bytes:
     """SHA-256 of the text's UTF-8 bytes."""
-    return hashlib.sha256(text.encode("utf-8")).digest()
+    return content_key(text.encode("utf-8"))
+
+
+def content_key(content: bytes) -> bytes:
+    """SHA-256 of what was encoded, such as an image file."""
+    return hashlib.sha256(content).digest()
 
 
 class EmbeddingCache:

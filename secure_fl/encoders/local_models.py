@@ -1,4 +1,4 @@
-"""Finding a text model on this machine, and refusing one that is more than data."""
+"""Finding a model on this machine, and refusing one that is more than data."""
 
 import importlib.metadata
 import json
@@ -22,28 +22,96 @@ def model_folder(model: str) -> Path:
         FormatError: the folder is not a model, names modules that are not sentence-transformers'
             own (their code would run), or has pickled weights without safetensors beside them.
     """
-    name = model.removeprefix(_PACKAGE)
-    folder = _in_package(name) if model.startswith(_PACKAGE) else Path(model)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such model folder; models are never downloaded, copy it")
+    folder = _found(model, "modules.json", "sentence-transformers")
     _check_model(folder)
     return folder.resolve()
 
 
-def _in_package(name: str) -> Path:
+def image_model_folder(model: str) -> Path:
+    """The folder of an image model given as a path or as `package:NAME`.
+
+    Args:
+        model: a folder, or `package:` and the name of an installed distribution that carries
+            exactly one vision model of transformers (a folder with config.json).
+
+    Raises:
+        InputError: no such folder or package, or no model or several in the package.
+        FormatError: the folder is not a model, is of a kind that is not known to give features of
+            images, brings code of its own, or has pickled weights without safetensors beside them.
+    """
+    folder = _found(model, "config.json", "image")
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        kind, code = config.get("model_type"), config.get("auto_map")
+    except FileNotFoundError:
+        raise FormatError(
+            f"{folder}: no config.json; name a vision model as transformers keeps it"
+        ) from None
+    except (OSError, ValueError, AttributeError, RecursionError):
+        raise FormatError(f"{path}: not a model's, or damaged; copy the model again") from None
+    if code:
+        raise FormatError(f"{path}: names code of the model's own (auto_map), which would run")
+    if kind not in IMAGE_MODELS:
+        raise FormatError(f"{path}: model {kind!r}; expected one of {', '.join(IMAGE_MODELS)}")
+    _check_weights(folder)
+    return folder.resolve()
+
+
+def is_text_model(model: str) -> bool:
+    """Whether a name leads to sentence-transformers' kind, or to nothing that is an image model's.
+
+    What is no model at all counts as one of texts, whose finder says what is wrong.
+    """
+    name = model.removeprefix(_PACKAGE)
+    if not model.startswith(_PACKAGE):
+        return (Path(model) / "modules.json").exists() or not (Path(model) / "config.json").exists()
+    try:
+        files = importlib.metadata.distribution(name).files or []
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return True
+    names = {file.name for file in files}
+    return "modules.json" in names or "config.json" not in names
+
+
+IMAGE_MODELS = (
+    "beit",
+    "clip_vision_model",
+    "convnext",
+    "convnextv2",
+    "deit",
+    "dinov2",
+    "efficientnet",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "regnet",
+    "resnet",
+    "siglip_vision_model",
+    "swin",
+    "vit",
+)
+"""Vision models of transformers whose pooled output are features."""
+
+
+def _found(model: str, marker: str, kind: str) -> Path:
+    name = model.removeprefix(_PACKAGE)
+    folder = _in_package(name, marker, kind) if model.startswith(_PACKAGE) else Path(model)
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such model folder; models are never downloaded, copy it")
+    return folder
+
+
+def _in_package(name: str, marker: str, kind: str) -> Path:
     try:
         files = importlib.metadata.distribution(name).files or []
     except (importlib.metadata.PackageNotFoundError, ValueError):
         raise InputError(
             f'package "{name}" is not installed; pip install it or name a model folder'
         ) from None
-    found = sorted(
-        {Path(str(file.locate())).parent for file in files if file.name == "modules.json"}
-    )
+    found = sorted({Path(str(file.locate())).parent for file in files if file.name == marker})
     if len(found) != 1:
         raise InputError(
-            f'package "{name}" carries {len(found)} sentence-transformers models; name the model'
-            " folder"
+            f'package "{name}" carries {len(found)} {kind} models; name the model folder'
         )
     return found[0]
 
@@ -66,6 +134,10 @@ def _check_model(folder: Path) -> None:
             raise FormatError(
                 f"{path}: module {kind!r} is not sentence-transformers' own; its code would run"
             )
+    _check_weights(folder)
+
+
+def _check_weights(folder: Path) -> None:
     files = model_files(folder)
     safe = {file.parent for file in files if file.suffix == ".safetensors"}
     if not safe:

@@ -4,12 +4,10 @@ All clients must use the same encoder. Its fingerprint, recorded in the federati
 tells whether they do.
 """
 
-import hashlib
-import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +18,8 @@ from numpy.typing import NDArray
 
 from secure_fl.data.dataset import Records, require_finite
 from secure_fl.encoders.cache import CacheWarning, EmbeddingCache, text_key
-from secure_fl.encoders.local_models import model_files, model_folder
+from secure_fl.encoders.digests import fingerprint_of, folder_digest, hex_digest
+from secure_fl.encoders.local_models import model_folder
 from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError, whose
 
 __all__ = [
@@ -112,16 +111,12 @@ class SentenceEncoder:
     @cached_property
     def model_digest(self) -> str:
         """SHA-256 over the model's files, their names, and max_tokens; 64 hex digits."""
-        parts = {
-            path.relative_to(self.folder).as_posix(): _file_digest(path)
-            for path in model_files(self.folder)
-        }
-        return _hex({"files": parts, "max_tokens": self.max_tokens})
+        return hex_digest({"files": folder_digest(self.folder), "max_tokens": self.max_tokens})
 
     @property
     def fingerprint(self) -> str:
         """Depends on the model's files, max_tokens and scale; not on where the model lies."""
-        return _fingerprint({"kind": "sentence", "model": self.model_digest, "scale": self.scale})
+        return fingerprint_of({"kind": "sentence", "model": self.model_digest, "scale": self.scale})
 
     @property
     def n_features(self) -> int:
@@ -344,17 +339,3 @@ def _checked_key(i: int, text: Any) -> bytes:
         return text_key(text)
     except UnicodeEncodeError:
         raise InputError(f"text {i} holds a lone surrogate; give valid Unicode") from None
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _hex(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def _fingerprint(value: Mapping[str, Any]) -> str:
-    return f"sha256:{_hex(value)}"

@@ -21,6 +21,7 @@ from attrs import frozen
 import dp
 from secure_fl.crypto.keys import Directory, Identity, verify
 from secure_fl.data import Dataset
+from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
 from secure_fl.federation import Client, wire
 from secure_fl.federation.checkpoint import records_digest
@@ -130,10 +131,10 @@ class HeadKeeper:
         self._description = description
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest needs to know of the records: how many features, and their names."""
+        """What the manifest needs to know of the records: features, their names, the schema."""
         data = self._load()
         names = None if data.features is None else list(data.features)
-        return {"features": data.n_features, "names": names}
+        return {"features": data.n_features, "names": names, "schema": data.schema}
 
     def train(
         self, described: Mapping[str, Any], identity: Identity | None = None
@@ -211,6 +212,7 @@ class HeadKeeper:
             clients=clients,
             n_features=data.n_features,
             features=data.features,
+            schema=data.schema,
             scale=self._scale,
             encoder_fingerprint=described["encoder_fingerprint"],
         )
@@ -292,7 +294,7 @@ def train_remote_heads(
     question = {"do": "facts"}
     facts = line.request(dict.fromkeys(clients, question))
     left = _enough(tuple(facts), clients, threshold)
-    n_features, names = _common(facts)
+    n_features, names, schema = _common(facts)
     fingerprint = encoder_fingerprint(recipe.encoder)
     while True:
         manifest = recipe.manifest(
@@ -300,6 +302,7 @@ def train_remote_heads(
             clients=left,
             n_features=n_features,
             features=names,
+            schema=schema,
             scale=scale,
             encoder_fingerprint=fingerprint,
         )
@@ -330,15 +333,6 @@ def _confirmed(
     return tuple(n for n, a in found.items() if a.get("confirmed") == manifest.fingerprint)
 
 
-def encoder_fingerprint(encoder: str) -> str:
-    """Digest of the encoder's files; empty for "none"."""
-    if encoder == "none":
-        return ""
-    from secure_fl.encoders.sentence import SentenceEncoder
-
-    return SentenceEncoder(encoder).fingerprint
-
-
 def _enough(left: tuple[str, ...], clients: Sequence[str], threshold: int) -> tuple[str, ...]:
     if len(left) < threshold:
         raise QuorumError(
@@ -348,12 +342,20 @@ def _enough(left: tuple[str, ...], clients: Sequence[str], threshold: int) -> tu
     return left
 
 
-def _common(facts: Mapping[str, Mapping[str, Any]]) -> tuple[int, tuple[str, ...] | None]:
-    found = {name: (each.get("features"), each.get("names")) for name, each in facts.items()}
+def _common(
+    facts: Mapping[str, Mapping[str, Any]],
+) -> tuple[int, tuple[str, ...] | None, str]:
+    found = {
+        name: (each.get("features"), each.get("names"), each.get("schema", ""))
+        for name, each in facts.items()
+    }
     first = next(iter(found.values()))
-    for name, (width, names) in found.items():
-        if (width, names) != first or not isinstance(width, int):
-            raise FederationError(f'client "{name}": has {width} features {names}, others {first}')
-    width, names = first
+    for name, (width, names, schema) in found.items():
+        if (width, names, schema) != first or not isinstance(width, int):
+            raise FederationError(
+                f'client "{name}": has {width} features {names} of schema {schema or "none"},'
+                f" others {first}"
+            )
+    width, names, schema = first
     assert isinstance(width, int)
-    return width, None if names is None else tuple(names)
+    return width, None if names is None else tuple(names), str(schema)

@@ -1,5 +1,6 @@
 """From heads to codes: what a contributor computes in the clear before it encrypts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,73 @@ from fhe import (
     choose_parameters,
     encode_measures,
 )
+from secure_fl.errors import InputError
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 
 
 def head_codes(head: Head, features: NDArray[Any], manifest: Manifest) -> NDArray[np.int64]:
-    """A client's integer codes, shape (queries, classes).
+    """A client's integer codes, shape (queries, answers).
 
     Args:
         head: the client's.
         features: scaled queries, shape (queries, n_features).
-        manifest: the federation's facts.
+        manifest: the federation's facts. Where it has a threshold, its clients send the largest
+            code for "unknown", which loses against the threshold's.
     """
     code_range = CodeRange(manifest.low, manifest.high)
-    return encode_measures(head.measures(features, manifest), manifest.bits, code_range)
+    codes = encode_measures(head.measures(features, manifest), manifest.bits, code_range)
+    return np.pad(codes, _beside(codes, manifest), constant_values=2**manifest.bits - 1)
+
+
+def _beside(codes: NDArray[np.int64], manifest: Manifest) -> tuple[tuple[int, int], ...]:
+    return (0, 0), (0, len(manifest.answers) - codes.shape[1])
+
+
+def threshold_codes(queries: int, manifest: Manifest) -> NDArray[np.int64]:
+    """What the threshold contributes: its code for "unknown", the largest for every class.
+
+    They are public. A class whose code is the threshold's wins the tie, as the lower index, so that
+    "unknown" is what has a larger smallest code.
+
+    Args:
+        queries: of the batch.
+        manifest: the federation's facts, with a threshold.
+
+    Returns:
+        Shape (queries, answers).
+
+    Raises:
+        InputError: no threshold, or one whose code is the largest, above which nothing is.
+    """
+    top = 2**manifest.bits - 1
+    codes = np.full((queries, len(manifest.answers)), top, np.int64)
+    codes[:, -1] = threshold_code(manifest)
+    return codes
+
+
+def threshold_code(manifest: Manifest) -> int:
+    """The integer code of the threshold; raises as `threshold_codes`."""
+    if manifest.unknown_above is None:
+        raise InputError("federation: has no threshold; set one with securefl data calibrate")
+    spanned = CodeRange(manifest.low, manifest.high)
+    code = int(encode_measures(np.array([manifest.unknown_above]), manifest.bits, spanned)[0])
+    if code == 2**manifest.bits - 1:
+        raise InputError(
+            f"federation: the threshold {manifest.unknown_above:.6g} has the largest code of"
+            f" {manifest.bits} bits, above which nothing is; take a lower one"
+        )
+    return code
+
+
+def all_codes(
+    heads: Sequence[Head], features: NDArray[Any], manifest: Manifest
+) -> NDArray[np.int64]:
+    """What all contributors send, shape (queries, contributors, answers); for simulations."""
+    codes = [head_codes(head, features, manifest) for head in heads]
+    if manifest.unknown_above is not None:
+        codes.append(threshold_codes(len(features), manifest))
+    return np.stack(codes, axis=1)
 
 
 def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) -> RuleParameters:
@@ -37,8 +91,8 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
         block: integers that one call of a compiled function compares.
     """
     return RuleParameters(
-        contributors=len(manifest.clients),
-        classes=len(manifest.classes),
+        contributors=len(manifest.contributors),
+        classes=len(manifest.answers),
         bits=manifest.bits,
         rule=manifest.rule,
         failure_exponent=failure_exponent,
@@ -55,4 +109,4 @@ def batched_parameters(manifest: Manifest) -> BatchedParameters:
     Raises:
         fhe.InputError: more contributors, classes or code bits than the engine offers.
     """
-    return choose_parameters(len(manifest.clients), len(manifest.classes), manifest.bits)
+    return choose_parameters(len(manifest.contributors), len(manifest.answers), manifest.bits)

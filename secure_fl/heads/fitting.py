@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data import ClassList, Dataset, ReadOptions, client_files, read_clients
+from secure_fl.data.dataset import schema_shown
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head, train_head
 from secure_fl.heads.manifest import Manifest
@@ -71,7 +72,7 @@ def read_party(
                 f'client "{name}": named by {path}, the federation has'
                 f" {', '.join(manifest.clients[:10])} ({origin}); name the file after its client"
             )
-    return read_clients(
+    clients = read_clients(
         source,
         options,
         classes=ClassList(manifest.classes),
@@ -80,3 +81,11 @@ def read_party(
         manifest=str(origin),
         progress=progress,
     )
+    first = clients[0]
+    if first.schema != manifest.schema:
+        raise InputError(
+            f"{first.where}: prepared by {schema_shown(first)}, the federation by"
+            f" {schema_shown(manifest)} ({origin});"
+            " prepare the files by the federation's schema (securefl data prepare)"
+        )
+    return clients

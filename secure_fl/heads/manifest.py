@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_len, optional
+from attrs.validators import (
+    deep_iterable,
+    ge,
+    gt,
+    in_,
+    instance_of,
+    le,
+    matches_re,
+    min_len,
+    optional,
+)
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
@@ -28,6 +38,8 @@ MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
 RULES = ("tournament", "paper")
+UNKNOWN = "unknown"
+"""The answer that a query is of none of the classes, and who contributes its threshold."""
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
 
@@ -57,6 +69,16 @@ def _finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
         raise ValueError(f"'{attribute.name}' is an integer beyond float64") from None
     if not finite:
         raise ValueError(f"'{attribute.name}' must be finite, found {value}")
+
+
+def _number_or_none(owner: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"'{attribute.name}' must be a number, found {type(value).__name__}")
+    _finite(owner, attribute, value)
+    if not value > 0:
+        raise ValueError(f"'{attribute.name}' must be above 0, found {value}")
 
 
 def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -96,6 +118,11 @@ class Manifest:
         high: measure that gets the largest code, above `low`; public.
         rule: encrypted rule, "tournament" or "paper".
         unit: what a client's differential privacy protects, "none" when there is no noise.
+        unknown_above: measure above which a query is of none of the classes; public, calibrated on
+            public data, above `low` and below `high`. None: every query gets a class.
+        temperature: of the probabilities exp(-measure / temperature) over their sum; public, fitted
+            on public data. None: measures are not turned into probabilities.
+        schema: digest of the schema that the clients' tables were prepared by; "" for none.
         members: where the parties meet on a network, their public keys by name: those of all
             clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
             `secure_fl.service.members`); else empty.
@@ -122,8 +149,24 @@ class Manifest:
     high: float = attrs.field(default=1.0, validator=[*_number, le(1)])
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
-
+    schema: str = attrs.field(default="", validator=matches_re("([0-9a-f]{64})?"))
     members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+    unknown_above: float | None = attrs.field(default=None, validator=_number_or_none)
+    temperature: float | None = attrs.field(default=None, validator=_number_or_none)
+
+    @unknown_above.validator
+    def _threshold(self, _: object, value: float | None) -> None:
+        if value is None:
+            return
+        if not self.low < value < self.high:
+            raise ValueError(
+                f"'unknown_above' is {value}, expected above {self.low} and below {self.high}, as"
+                " the codes span"
+            )
+        if UNKNOWN in (*self.classes, *self.clients):
+            raise ValueError(f"'unknown_above': a class or client is called {UNKNOWN!r} already")
+        if self.members:
+            raise ValueError("'unknown_above': the service over a network does not offer it")
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -143,19 +186,25 @@ class Manifest:
             raise ValueError(f"'high' must be above 'low' {self.low}, found {value}")
 
     @property
+    def answers(self) -> tuple[str, ...]:
+        """What a query may get: the classes, and "unknown" last where there is a threshold."""
+        return self.classes if self.unknown_above is None else (*self.classes, UNKNOWN)
+
+    @property
+    def contributors(self) -> tuple[str, ...]:
+        """Who contributes to an encrypted answer: the clients, and the threshold last."""
+        return self.clients if self.unknown_above is None else (*self.clients, UNKNOWN)
+
+    @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        facts = attrs.asdict(self)
-        if not self.members:
-            del facts["members"]
-        return _digest(facts)
+        return _digest(_facts(self))
 
     @property
     def heads_fingerprint(self) -> str:
-        """Digest of what a head depends on: everything but `members`, whose keys may change."""
-        facts = attrs.asdict(self)
-        del facts["members"]
-        return _digest(facts)
+        """Digest of what a head depends on: not of keys and thresholds, which may change."""
+        fixed = attrs.evolve(self, members=(), unknown_above=None, temperature=None)
+        return _digest(_facts(fixed))
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -168,6 +217,15 @@ class Manifest:
                 f"client {name!r}: unknown, the federation has {', '.join(self.clients[:10])}"
             )
         return self.clients.index(name)
+
+
+_OPTIONAL = ("schema", "members", "unknown_above", "temperature")
+"""Fields of later versions: where they are empty, files and fingerprints are as before them."""
+
+
+def _facts(manifest: Manifest) -> dict[str, Any]:
+    facts = attrs.asdict(manifest)
+    return {name: value for name, value in facts.items() if value or name not in _OPTIONAL}
 
 
 def _digest(facts: dict[str, Any]) -> str:
@@ -188,10 +246,8 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     content = {
         "format": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
-        **attrs.asdict(manifest),
+        **_facts(manifest),
     }
-    if not manifest.members:
-        del content["members"]
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
@@ -224,8 +280,8 @@ def load_manifest(path: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) | {"members"} != fields:
-        wrong = sorted((set(content) | {"members"}) ^ fields)
+    if set(content) | set(_OPTIONAL) != fields:
+        wrong = sorted((set(content) | set(_OPTIONAL)) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)

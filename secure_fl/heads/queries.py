@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from secure_fl.data import ReadOptions, as_float, read_records
 from secure_fl.data._streams import read_capped
+from secure_fl.data.dataset import schema_shown
 from secure_fl.data.npz import array_of
 from secure_fl.errors import FormatError, InputError
 from secure_fl.heads.run_folder import FeatureSpace, query_features
@@ -38,6 +39,11 @@ def read_queries(
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
+    if manifest.schema and records.schema != manifest.schema:
+        raise InputError(
+            f"{path}: prepared by {schema_shown(records)}, the federation's clients by"
+            f" {schema_shown(manifest)}; prepare it by the same (securefl data prepare)"
+        )
     if manifest.features is not None and records.features is not None:
         missing = [name for name in manifest.features if name not in records.features]
         if missing:

@@ -94,6 +94,10 @@ class FeatureSpace(Protocol):
     def scale(self) -> float:
         """Constant factor on the features."""
 
+    @property
+    def schema(self) -> str:
+        """Digest of the schema that the clients' tables were prepared by; "" for none."""
+
 
 def query_features(X: Array, manifest: FeatureSpace, *, source: str) -> Array:
     """Queries as the heads want them: checked and scaled, float32, shape (queries, n_features).

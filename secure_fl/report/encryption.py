@@ -102,7 +102,7 @@ def _keys(keys: Path, manifest: Manifest) -> tuple[fhe.AnyParameters, str, tuple
     # The batched engine's keys serve either rule: both name the same class.
     rule = manifest.rule if isinstance(found, fhe.BatchedParameters) else found.rule
     facts = (found.contributors, found.classes, found.bits, rule)
-    expected = (len(manifest.clients), len(manifest.classes), manifest.bits, manifest.rule)
+    expected = (len(manifest.contributors), len(manifest.answers), manifest.bits, manifest.rule)
     if facts != expected:
         raise InputError(
             f"{keys}: keys for {found.contributors} contributors, {found.classes} classes,"

@@ -14,6 +14,7 @@ from fhe import CodeRange, encode_measures
 from kahm import classify
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
+from secure_fl.heads.codes import threshold_code
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.queries import read_queries
 from secure_fl.heads.run_folder import all_measures, load_run
@@ -35,6 +36,9 @@ class Measured:
         clients: whose heads were asked.
         exact: accuracy of the rule on exact measures, in [0, 1].
         coded: accuracy on the federation's integer codes, as the evaluator computes it.
+        answered: share of records whose codes do not lie above the threshold of "unknown"; 1
+            without one. Accuracies and confusion are those of all records' classes.
+        right: share of the answered ones whose class is right; 0 where none is answered.
         confusion: true class by class found from codes, shape (classes, classes).
         agreement: share of records on which codes and exact measures give the same class, by bits.
         accuracy_at: accuracy by bits, on the federation's range.
@@ -51,6 +55,8 @@ class Measured:
     clients: int
     exact: float
     coded: float
+    answered: float
+    right: float
     confusion: Counts
     agreement: dict[int, float]
     accuracy_at: dict[int, float]
@@ -110,6 +116,9 @@ def _totals(smallest: Array, truth: Counts, manifest: Manifest, clients: int) ->
     coded = by_bits[manifest.bits]
     codes = encode_measures(smallest, manifest.bits, spanned)
     lowest = codes.min(axis=1, keepdims=True)
+    answered = np.ones(len(truth), bool)
+    if manifest.unknown_above is not None:
+        answered = lowest[:, 0] <= threshold_code(manifest)
     confusion = np.zeros((len(manifest.classes),) * 2, np.int64)
     np.add.at(confusion, (truth, coded), 1)
     two = np.partition(smallest, 1, axis=1)[:, :2]
@@ -118,6 +127,8 @@ def _totals(smallest: Array, truth: Counts, manifest: Manifest, clients: int) ->
         clients=clients,
         exact=float(np.mean(exact == truth)),
         coded=float(np.mean(coded == truth)),
+        answered=float(np.mean(answered)),
+        right=float(np.mean((coded == truth)[answered])) if answered.any() else 0.0,
         confusion=confusion,
         agreement={p: float(np.mean(found == exact)) for p, found in by_bits.items()},
         accuracy_at={p: float(np.mean(found == truth)) for p, found in by_bits.items()},

@@ -207,6 +207,11 @@ def _accuracy(facts: Facts) -> list[str]:
         ("accuracy, exact measures", f"{found.exact:.2%}"),
         (f"accuracy, {facts.manifest.bits}-bit codes, as encrypted", f"{found.coded:.2%}"),
     ]
+    if facts.manifest.unknown_above is not None:
+        pairs += [
+            ("below the threshold, the others are unknown", f"{found.answered:.2%}"),
+            ("right of these", f"{found.right:.2%}"),
+        ]
     return [html.facts(pairs), *confusion(found.confusion, facts.manifest.classes)]
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from dp import Statement
 from fhe.envelope import PRIVATE
-from kahm import classify
 from secure_fl.errors import InputError
 from secure_fl.files import new_folder
+from secure_fl.heads.confidence import decide
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.run_folder import all_measures, fill_run, load_run, query_features
@@ -156,11 +156,14 @@ class FittedHeads:
     def predict(self, X: Any) -> NDArray[np.str_]:
         """Labels by the rule in the clear, with exact measures, shape (n,).
 
+        "unknown" where the manifest has a threshold and all measures are above it.
+
         Args:
             X: features as in the client files, not scaled, shape (n, d).
         """
         features = query_features(np.asarray(X), self.manifest, source="X")
-        return np.array(self.classes_)[classify(all_measures(self.heads, features, self.manifest))]
+        found = decide(all_measures(self.heads, features, self.manifest), self.manifest)
+        return np.array(self.manifest.answers)[found]
 
     def save(self, folder: str | Path) -> None:
         """Writes a run folder, as `securefl train` does, whole or not at all."""

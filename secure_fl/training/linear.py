@@ -19,6 +19,7 @@ from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
+from secure_fl.training.model_files import schema_of_clients
 
 
 def train_linear_model(
@@ -99,6 +100,7 @@ def train_linear_model(
     if promise is not None:
         spent = promise.text()
     origin = origin_of(settings, secure, seed, len(clients), spent)
+    origin |= schema_of_clients(clients)
     weights = model_weights(state.weights, settings)
     model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
     large = None if privacy is None else ridge_excess(objective)(state.weights)

@@ -58,6 +58,11 @@ class LinearModel:
             raise ValueError("a weight or the scale is not finite")
 
     @property
+    def schema(self) -> str:
+        """Digest of the schema that the clients' tables were prepared by; "" for none."""
+        return str(self.origin.get("schema", ""))
+
+    @property
     def kind(self) -> str:
         """What it is, in words."""
         return "linear model"

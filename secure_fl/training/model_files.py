@@ -1,11 +1,12 @@
 """What the files of both kinds of model have in common: their name, kinds and description."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from safetensors import SafetensorError
 
+from secure_fl.data import Dataset
 from secure_fl.heads.manifest import MODEL_FILE
 
 FILE = MODEL_FILE
@@ -64,3 +65,8 @@ class Description:
             scale,
             dict(header["origin"]),
         )
+
+
+def schema_of_clients(clients: Sequence[Dataset]) -> dict[str, str]:
+    """What a model's origin says of the schema that the clients' tables were prepared by."""
+    return {"schema": clients[0].schema} if clients[0].schema else {}

@@ -75,6 +75,11 @@ class TrainedNetwork:
         return self.model.inputs
 
     @property
+    def schema(self) -> str:
+        """Digest of the schema that the clients' tables were prepared by; "" for none."""
+        return str(self.origin.get("schema", ""))
+
+    @property
     def kind(self) -> str:
         """What it is, in words."""
         return f"network ({type(self.model).__name__})"

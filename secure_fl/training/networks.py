@@ -33,6 +33,7 @@ from secure_fl.training.loop import (
     remedy_of,
     traffic_of,
 )
+from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.network_model import TrainedNetwork
 
 
@@ -129,6 +130,7 @@ def train_network(
         "privacy": spent,
         "record_level": record_level is not None,
     }
+    origin |= schema_of_clients(clients)
     network = TrainedNetwork(
         model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
     )

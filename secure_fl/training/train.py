@@ -175,7 +175,7 @@ def federation_of_heads(
     encoder: str,
 ) -> Manifest:
     """The manifest of a federation that these clients' heads make."""
-    from secure_fl.encoders.sentence import SentenceEncoder
+    from secure_fl.encoders.embedding import encoder_fingerprint
 
     unit = "none"
     if isinstance(promise, ReleasePromise):
@@ -187,8 +187,9 @@ def federation_of_heads(
         clients=tuple(client.name for client in clients),
         n_features=clients[0].n_features,
         features=clients[0].features,
+        schema=clients[0].schema,
         encoder=encoder,
-        encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
+        encoder_fingerprint=encoder_fingerprint(encoder),
         scale=scale,
         unit=unit,
         **method.facts(),

@@ -350,6 +350,59 @@ def _csv(folder: Path) -> tuple[list[bytes], Read]:
     return samples, from_file(folder / "a.csv", read_client)
 
 
+@parser("schema of tables", m.of_json)
+def _schema(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.data.schemas import (
+        Category,
+        Date,
+        Label,
+        Number,
+        Schema,
+        load_schema,
+        save_schema,
+    )
+
+    made = Schema(
+        label=Label(column="y", classes=("a", "b")),
+        columns=(
+            Number(name="n", range=(0, 9), missing=1, unit="kg", other_units={"g": 0.001}),
+            Category(name="c", categories=("f", "m"), spellings={"w": "f"}),
+            Date(name="d", formats=("%Y",), range=("2000", "2020"), missing="refuse"),
+        ),
+    )
+    path = folder / "schema.json"
+    save_schema(path, made)
+    return [path.read_bytes()], from_file(path, load_schema)
+
+
+@parser("prepared csv")
+def _prepared_csv(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.data.schemas import Label, Number, Schema, prepare_clients
+
+    number = Number(name="n", range=(0, 9), missing=1)
+    schema = Schema(label=Label(column="y", classes=("a", "b")), columns=(number,))
+    samples = [b"sep=;\ny;n\na;1,5\nb;?\n", "y,n\na,1.5\n".encode("utf-16")]
+    return samples, from_file(folder / "a.csv", lambda path: prepare_clients(path, schema))
+
+
+@parser("image")
+def _image(folder: Path) -> tuple[list[bytes], Read]:
+    from PIL import Image
+
+    from secure_fl.encoders.pictures import open_picture, read_picture_file
+
+    samples = []
+    for kind in ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP"):
+        stored = io.BytesIO()
+        Image.linear_gradient("L").resize((9, 9)).save(stored, kind)
+        samples.append(stored.getvalue())
+
+    def read(path: Path) -> Any:
+        return open_picture(path, read_picture_file(path))
+
+    return samples, from_file(folder / "a.png", read)
+
+
 @parser("packed csv")
 def _packed_csv(folder: Path) -> tuple[list[bytes], Read]:
     from secure_fl.data import read_client

@@ -168,7 +168,8 @@ def test_a_missing_array_is_named(tmp_path):
 def test_an_unknown_array_is_named(tmp_path):
     path = save(tmp_path / "a.npz", X=np.ones((1, 2)), y=np.zeros(1), clases=np.array(["a"]))
     assert refusal(path) == (
-        f"{path}: array 'clases'; an npz client file holds X, y, classes, features, groups only"
+        f"{path}: array 'clases'; an npz client file holds X, y, classes, features, groups,"
+        " schema only"
     )
 
 
@@ -341,7 +342,8 @@ def test_an_array_twice_is_refused(tmp_path):
         with pytest.warns(UserWarning, match="Duplicate name"):
             file.writestr("y.npy", array([[1.0]]))
     assert refusal(path) == (
-        f"{path}: an array twice; an npz client file holds X, y, classes, features, groups only"
+        f"{path}: an array twice; an npz client file holds X, y, classes, features, groups,"
+        " schema only"
     )
 
 

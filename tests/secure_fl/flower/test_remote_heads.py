@@ -10,7 +10,7 @@ import pytest
 from dp import Budget, Element, Ledger
 from kahm import classify
 from secure_fl.data import Dataset, read_clients, write_clients
-from secure_fl.errors import InputError
+from secure_fl.errors import FederationError, InputError
 from secure_fl.federation import QuorumError, wire
 from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.heads.fitting import train_heads
@@ -199,3 +199,18 @@ def test_a_plan_of_heads_is_checked(
 ) -> None:
     with pytest.raises(InputError, match=message):
         machines.heads("run", **settings)
+
+
+def test_the_schema_of_all_clients_is_the_federations(machines: Machines) -> None:
+    def prepare(name: str, digest: str) -> None:
+        path = machines.folder / "clients" / f"{name}.npz"
+        with np.load(path) as stored:
+            arrays = {key: stored[key] for key in stored.files if key != "schema"}
+        np.savez(path, **arrays, schema=np.array([digest]))
+
+    for name in NAMES:
+        prepare(name, "a" * 64)
+    assert machines.heads("run").schema == "a" * 64
+    prepare(NAMES[1], "b" * 64)
+    with pytest.raises(FederationError, match=f'client "{NAMES[1]}": has .* of schema bbbb'):
+        machines.heads("other")

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 import dp
+import fhe
 from kahm import classify
 from secure_fl.errors import InputError
-from secure_fl.heads.run_folder import all_measures, load_run
+from secure_fl.heads.codes import all_codes, rule_parameters
+from secure_fl.heads.confidence import set_threshold
+from secure_fl.heads.manifest import save_manifest
+from secure_fl.heads.run_folder import all_measures, load_run, query_features
 from secure_fl.report import Sources, gather, render, write_report
 from secure_fl.report.privacy import load_statement
 from tests.secure_fl.report.conftest import draw_clients
@@ -262,3 +266,21 @@ def test_the_page_is_readable_by_its_owner_only(clear_run, tmp_path):
     size = write_report(path, gather(Sources(run=clear_run)))
     assert path.stat().st_size == size
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_threshold_says_what_is_left_and_how_good_it_is(clear_run, test_file, tmp_path):
+    """Counted anew from the encrypted rule's answers in plain arithmetic."""
+    run = tmp_path / "run"
+    shutil.copytree(clear_run, run)
+    facts = set_threshold(load_run(run)[0], 0.2, 0.1)
+    save_manifest(run, facts)
+    heads = load_run(run)[1]
+    with np.load(test_file) as stored:
+        X, y = stored["X"], stored["y"]
+    codes = all_codes(heads, query_features(X, facts, source="X"), facts)
+    found = fhe.plain(codes, rule_parameters(facts, failure_exponent=128, block=1))
+    answered = found < 2
+    assert 0 < answered.mean() < 1
+    text = text_of(page_of(run, test=test_file))
+    assert f"below the threshold, the others are unknown {answered.mean():.2%}" in text
+    assert f"right of these {np.mean(found[answered] == y[answered]):.2%}" in text
