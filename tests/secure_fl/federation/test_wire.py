@@ -1,6 +1,8 @@
 """The wire codec gives back what it was given, and refuses everything else."""
 
 import struct
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,3 +182,30 @@ def test_only_frozen_dataclasses_at_the_top_of_a_module_are_broadcastable():
         broadcastable(Loose)
     with pytest.raises(FederationError, match="top of a module"):
         broadcastable(Nested)
+
+
+FINDS = """
+import sys
+from secure_fl.errors import FederationError
+from secure_fl.federation.steps import find_record
+
+assert "secure_fl.trainers" not in sys.modules
+find_record("secure_fl.trainers.fednl.one_against_rest:OneAgainstRestState")
+for foreign in ("wave:Wave_read", "secure_fl.service.worker:main", "secure_fl.trainers.none:X"):
+    before = set(sys.modules)
+    try:
+        find_record(foreign)
+    except FederationError as error:
+        assert "unknown here" in str(error)
+        assert set(sys.modules) == before
+    else:
+        raise AssertionError(foreign)
+"""
+
+
+def test_a_new_process_finds_records_of_the_own_algorithms_and_imports_nothing_else():
+    """A checkpoint is read before its method ran; names of a network import no other module."""
+    done = subprocess.run(
+        [sys.executable, "-c", FINDS], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
