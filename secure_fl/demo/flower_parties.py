@@ -84,8 +84,12 @@ class Loopback:
             "OPENBLAS_NUM_THREADS": "1",
         }
 
-    def superlink(self) -> None:
-        """Starts the SuperLink and waits until it listens; it keeps its state in a database.
+    def superlink(self, *, memory: bool = False) -> None:
+        """Starts the SuperLink and waits until it listens.
+
+        Args:
+            memory: keep its state in memory, which is faster; by default in a database, from which
+                it goes on after it was killed.
 
         Raises:
             RuntimeError: it does not listen within a minute.
@@ -98,7 +102,7 @@ class Loopback:
         self.start(
             "superlink",
             *("flower-superlink", *safety, "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--database", str(self.folder / "superlink.db")),
+            *(() if memory else ("--database", str(self.folder / "superlink.db"))),
             "--disable-runtime-dependency-installation",
         )
         end = time.monotonic() + 60
@@ -131,6 +135,20 @@ class Loopback:
             *("--host", "127.0.0.1", "--port", str(free_port())),
             *("--node-config", " ".join(pairs)),
         )
+
+    def node(
+        self, name: str, config: Mapping[str, str | bool | float], identity: Path | None = None
+    ) -> None:
+        """Starts securefl's own node; see `supernode` for the arguments."""
+        file = self.folder / f"{name}.node.toml"
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        safety = ["--insecure"]
+        if self._certificates is not None:
+            safety = ["--root-certificates", str(self._certificates.authority)]
+        if identity is not None:
+            safety += ["--auth-supernode-private-key", str(identity)]
+        place = ["--superlink", f"127.0.0.1:{self.port}", "--node-config", str(file)]
+        self.start(name, "securefl", "flower", "node", *place, *safety)
 
     def run(self, name: str, app: Path) -> "subprocess.Popen[bytes]":
         """Starts a run of an app folder, as `flwr run` does; its log is the run's."""

@@ -1,13 +1,25 @@
 """What a node is told by its owner: the SuperNode's own configuration."""
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import dp
+from secure_fl.data import (
+    ClassList,
+    Columns,
+    Dataset,
+    ReadOptions,
+    Records,
+    assemble,
+    read_client,
+)
 from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
 from secure_fl.federation import Client
+from secure_fl.files import placed
 from secure_fl.flower.heads import HeadKeeper, HeadRecipe
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
@@ -20,39 +32,176 @@ _NODE = {"name", "data", "state", "identity", "directory", "label-column", "head
 }
 _FLOWERS = {"partition-id", "num-partitions"}
 """What Flower itself may put into a node's configuration."""
+_PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+"""Flower's own (`flwr.common.config.parse_config_args`)."""
+
+
+def read_config(text: str) -> dict[str, Any]:
+    """What an owner writes after `--node-config`, as Flower reads it.
+
+    Args:
+        text: `NAME=VALUE NAME=VALUE`, values as in TOML, or the name of a file that ends in .toml.
+
+    Raises:
+        InputError: it is neither.
+    """
+    expected = "expected NAME=VALUE with values as in TOML, or a file that ends in .toml"
+    lines = text
+    if text.endswith(".toml"):
+        with placed(Path(text)):
+            lines = Path(text).expanduser().read_text(encoding="utf-8")
+    else:
+        pairs = _PAIR.findall(text)
+        if _PAIR.sub("", text).strip():
+            raise InputError(f"--node-config {text[:100]!r}: {expected}")
+        lines = "\n".join(f"{name} = {value}" for name, value in pairs)
+    try:
+        return tomllib.loads(lines)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"--node-config: {error}; {expected}") from None
 
 
 def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     """The node of a machine.
 
     Args:
-        own: its `--node-config`: data (a client file), state (a folder), name (default: the
-            file's), label-column; identity and directory for masked sums; heads (a folder) for
-            the method kahm; its `NodePolicy`, of which ledger is a file, made where it is absent
-            with the budget of epsilon and delta per norm (a record) or distance (an element).
+        own: its `--node-config`: see `Owner`.
         run: the run's configuration.
 
     Raises:
         InputError: a setting is unknown, absent or wrong, or a file cannot be used.
         dp.LedgerError: the ledger was edited.
     """
-    unknown = sorted(set(own) - _NODE - _FLOWERS)
-    if unknown:
-        raise InputError(f"--node-config {unknown[0]}: no setting of a node; see docs/deploy.md")
-    for needed in ("data", "state"):
-        if needed not in own:
-            raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
-    plan = read_plan(run)
-    data = Path(str(own["data"]))
-    name = str(own.get("name", stem(data)))
-    column = str(own.get("label-column", "label"))
-    # What a server may ask for is what is imported here: a name from a network imports nothing.
-    import secure_fl.trainers.fednl  # registers its steps
-    import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
-    from secure_fl.crypto.identities import read_directory, read_identity
+    return Owner(own).node(run)
 
-    identity, directory = own.get("identity"), own.get("directory")
-    terms = NodePolicy(
+
+class Owner:
+    """Whose records a node answers for, and what their owner insists on.
+
+    Args:
+        own: `--node-config`: data (a client file), state (a folder), name (default: the file's),
+            label-column; identity and directory for masked sums; heads (a folder) for the method
+            kahm; its `NodePolicy`, of which ledger is a file, made where it is absent with the
+            budget of epsilon and delta per norm (a record) or distance (an element).
+
+    Attributes:
+        name: of the client.
+        state: folder of what its nodes keep.
+
+    Raises:
+        InputError: a setting is unknown, absent or wrong, or a file cannot be used.
+        dp.LedgerError: the ledger was edited.
+    """
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        unknown = sorted(set(own) - _NODE - _FLOWERS)
+        if unknown:
+            raise InputError(
+                f"--node-config {unknown[0]}: no setting of a node; see docs/deploy.md"
+            )
+        for needed in ("data", "state"):
+            if needed not in own:
+                raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
+        from secure_fl.crypto.identities import read_directory, read_identity
+
+        self._own = own
+        self._data = Path(str(own["data"]))
+        self.name = str(own.get("name", stem(self._data)))
+        self.state = Path(str(own["state"]))
+        self._column = str(own.get("label-column", "label"))
+        identity, directory = own.get("identity"), own.get("directory")
+        self._identity = None if identity is None else read_identity(Path(str(identity)))
+        self._directory = None if directory is None else read_directory(Path(str(directory)))
+        self._terms = _terms(own, self.name)
+
+    def node(self, run: Mapping[str, Any]) -> Node:
+        """The node of a run.
+
+        Args:
+            run: the run's configuration.
+
+        Raises:
+            InputError: a setting of it is unknown, absent or wrong.
+        """
+        # What a server may ask for is what is imported here: a name from a network imports nothing.
+        import secure_fl.trainers.fednl  # registers its steps
+        import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
+
+        plan = read_plan(run)
+        return Node(
+            self.name,
+            _warm(lambda: self._client(plan), self._data),
+            self.state,
+            identity=self._identity,
+            directory=self._directory,
+            terms=self._terms,
+            heads=self._keeper(plan),
+            description=plan.description,
+        )
+
+    def records(self) -> Records:
+        """The client file.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return read_client(self._data, ReadOptions(columns=Columns(self._column)))
+
+    def _keeper(self, plan: Plan) -> HeadKeeper | None:
+        if not isinstance(plan.recipe, HeadRecipe) or plan.recipe.method != "kahm":
+            return None
+        if "heads" not in self._own:
+            raise InputError("--node-config heads: missing; name the folder that keeps this node's")
+        return HeadKeeper(
+            self.name,
+            plan.clients,
+            plan.classes,
+            plan.scale,
+            plan.recipe,
+            lambda: self._dataset(plan),
+            Path(str(self._own["heads"])),
+            self._terms.ledger,
+            plan.description,
+        )
+
+    def _client(self, plan: Plan) -> Client:
+        from secure_fl.training.linear import model_inputs, random_features
+
+        found = self._dataset(plan)
+        if isinstance(plan.recipe, HeadRecipe):
+            from secure_fl.heads.record_private import released_inputs
+
+            if plan.recipe.method == "kahm":
+                raise InputError("server: asks for a sum, the plan is of heads")
+            return Client(self.name, released_inputs(found.X, plan.scale, found.where), found.y)
+        random = random_features(plan.recipe, found.n_features, plan.seed)
+        inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
+        return Client(self.name, inputs, found.y)
+
+    def _dataset(self, plan: Plan) -> Dataset:
+        classes = ClassList(plan.classes)
+        (found,) = assemble([self.records()], classes=classes, manifest="the run's classes")
+        return found
+
+
+def _warm(read: Callable[[], Client], file: Path) -> Callable[[], Client]:
+    """The same client again, with what it has derived, while its file is the same."""
+    kept: dict[tuple[int, ...], Client] = {}
+
+    def load() -> Client:
+        with placed(file):
+            facts = file.stat()
+        key = facts.st_ino, facts.st_size, facts.st_mtime_ns
+        if key not in kept:
+            kept.clear()
+            kept[key] = read()
+        return kept[key]
+
+    return load
+
+
+def _terms(own: Mapping[str, Any], name: str) -> NodePolicy:
+    return NodePolicy(
         secure=bool(own.get("secure", False)),
         noise=float(own.get("noise", 0.0)),
         clip=float(own.get("clip", "inf")),
@@ -63,16 +212,6 @@ def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
         cohorts=int(own.get("cohorts", 1)),
         unfinished=int(own.get("unfinished", 3)),
         ledger=_ledger(own, name),
-    )
-    return Node(
-        name,
-        lambda: _client(name, data, column, plan),
-        Path(str(own["state"])),
-        identity=None if identity is None else read_identity(Path(str(identity))),
-        directory=None if directory is None else read_directory(Path(str(directory))),
-        terms=terms,
-        heads=_keeper(own, name, data, column, plan, terms.ledger),
-        description=plan.description,
     )
 
 
@@ -87,51 +226,3 @@ def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
         unit = dp.Element(float(own.get("distance", 1.0))) if norm is None else dp.Record(norm)
         budget = dp.Budget(float(own["epsilon"]), float(own.get("delta", 1e-5)), unit)
     return open_books(Path(str(own["ledger"])), name, budget)
-
-
-def _keeper(
-    own: Mapping[str, Any],
-    name: str,
-    data: Path,
-    column: str,
-    plan: Plan,
-    ledger: dp.Ledger | None,
-) -> HeadKeeper | None:
-    if not isinstance(plan.recipe, HeadRecipe) or plan.recipe.method != "kahm":
-        return None
-    if "heads" not in own:
-        raise InputError("--node-config heads: missing; name the folder that keeps this node's")
-    return HeadKeeper(
-        name,
-        plan.clients,
-        plan.classes,
-        plan.scale,
-        plan.recipe,
-        lambda: _records(data, column, plan),
-        Path(str(own["heads"])),
-        ledger,
-        plan.description,
-    )
-
-
-def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
-    from secure_fl.training.linear import model_inputs, random_features
-
-    found = _records(data, column, plan)
-    if isinstance(plan.recipe, HeadRecipe):
-        from secure_fl.heads.record_private import released_inputs
-
-        if plan.recipe.method == "kahm":
-            raise InputError("server: asks for a sum, the plan is of heads")
-        return Client(name, released_inputs(found.X, plan.scale, found.where), found.y)
-    random = random_features(plan.recipe, found.n_features, plan.seed)
-    inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
-    return Client(name, inputs, found.y)
-
-
-def _records(data: Path, column: str, plan: Plan) -> Any:
-    from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
-
-    records = read_client(data, ReadOptions(columns=Columns(column)))
-    (found,) = assemble([records], classes=ClassList(plan.classes), manifest="the run's classes")
-    return found

@@ -11,8 +11,8 @@ from attrs import frozen
 
 from secure_fl.errors import ServiceError
 from secure_fl.heads.manifest import Manifest
+from secure_fl.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.members import Member, signature_keys
-from secure_fl.service.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.serving import check_url
 from secure_fl.service.signing import (
     REPLY_HEADER,
