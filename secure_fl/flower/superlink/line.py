@@ -13,7 +13,6 @@ from secure_fl.flower.superlink.refusals import (
     NO_REGISTRATION,
     TAKEN,
     AwayError,
-    ForgottenError,
     RefusedError,
     RunOverError,
     refusal,
@@ -97,11 +96,7 @@ class Line:
             AwayError: not reached.
             ServiceError: refused, for a reason that waiting does not mend.
         """
-        from flwr.proto.fleet_pb2 import (
-            ActivateNodeRequest,
-            DeactivateNodeRequest,
-            RegisterNodeFleetRequest,
-        )
+        from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
         from flwr.proto.node_pb2 import Node
 
         client = self._client
@@ -116,23 +111,22 @@ class Line:
                     ) from None
                 if refused.code != TAKEN:
                     raise
-        if before:
-            with contextlib.suppress(RefusedError, ForgottenError):
-                self._call(client.DeactivateNode, DeactivateNodeRequest(node_id=before))
+        asked = ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT)
         try:
-            found = self._call(
-                client.ActivateNode,
-                ActivateNodeRequest(public_key=self._public, heartbeat_interval=HEARTBEAT),
-            )
+            number = int(self._call(client.ActivateNode, asked).node_id)
         except RefusedError as refused:
             if refused.code != INACTIVE:
                 raise
-            raise ServiceError(
-                f"{self._name}: does not take the key of {self._source}; register its public half"
-                " (flwr supernode register), or end the other node that uses it, which counts as"
-                f" there for {2 * HEARTBEAT:.0f} s after it was killed"
-            ) from None
-        self._node = Node(node_id=found.node_id)
+            # Killed without a farewell it still counts as there. It must not say farewell now: what
+            # it was asked would be answered, by the SuperLink, that nobody is there.
+            if not self._beats_as(before):
+                raise ServiceError(
+                    f"{self._name}: does not take the key of {self._source}; register its public"
+                    " half (flwr supernode register), or end the other node that uses it, which"
+                    f" counts as there for {2 * HEARTBEAT:.0f} s after it was killed"
+                ) from None
+            number = before
+        self._node = Node(node_id=number)
         self._start_beats()
         return self.node
 
@@ -260,12 +254,18 @@ class Line:
             self._beats.start()
 
     def _beat(self) -> bool:
+        return self._beats_as(self.node)
+
+    def _beats_as(self, number: int) -> bool:
+        """Whether the SuperLink hears that the node of this number, with this key, is there."""
         import httpx
         from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+        from flwr.proto.node_pb2 import Node
 
-        beat = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT)
+        node = Node(node_id=number)
+        beat = SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT)
         try:
-            return bool(self._client.SendNodeHeartbeat(beat).success)
+            return number != 0 and bool(self._client.SendNodeHeartbeat(beat).success)
         except (httpx.HTTPError, RuntimeError, ValueError):
             # The node's own loop meets the same, and says so.
             return False
