@@ -188,6 +188,11 @@ class Loopback:
         process.wait()
         del self._running[name]
 
+    def processor_seconds(self, name: str) -> float:
+        """What a process, and all that it started, have used of the processor so far."""
+        mark, _ = self._running[name]
+        return sum(map(_used, _marked(mark)))
+
     def log(self, name: str) -> str:
         """What a process has said so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -222,6 +227,16 @@ def free_port() -> int:
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _used(pid: int) -> float:
+    """Of a process and its children that have ended."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # proc(5): utime, stime, cutime and cstime are fields 14 to 17, the first here is the third.
+    return sum(map(int, facts[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _marked(mark: str) -> list[int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from secure_fl.errors import ServiceError
 from secure_fl.flower.settings import Owner, read_config
 from secure_fl.flower.superlink import Line
 from secure_fl.flower.supernode import Desk, SuperNode
@@ -67,7 +68,11 @@ def serve_node(
 
         with _told_to_stop() as ending:
             node = SuperNode(line, desk, owner.node, ending)
-            node.run(joined)
+            try:
+                node.run(joined)
+            except ServiceError as error:
+                # Kinds of it are this room's own.
+                raise ServiceError(str(error)) from None
     return node.answered
 
 

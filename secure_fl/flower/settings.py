@@ -1,5 +1,6 @@
 """What a node is told by its owner: the SuperNode's own configuration."""
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -201,18 +202,38 @@ def _warm(read: Callable[[], Client], file: Path) -> Callable[[], Client]:
 
 
 def _terms(own: Mapping[str, Any], name: str) -> NodePolicy:
+    number = _Numbers(own)
     return NodePolicy(
         secure=bool(own.get("secure", False)),
-        noise=float(own.get("noise", 0.0)),
-        clip=float(own.get("clip", "inf")),
-        sums=int(own.get("sums", 2**31)),
-        colluding=int(own.get("colluding", 0)),
-        threshold=None if "threshold" not in own else int(own["threshold"]),
-        min_clients=None if "min-clients" not in own else int(own["min-clients"]),
-        cohorts=int(own.get("cohorts", 1)),
-        unfinished=int(own.get("unfinished", 3)),
+        noise=number("noise", float, 0.0),
+        clip=number("clip", float, math.inf),
+        sums=number("sums", int, 2**31),
+        colluding=number("colluding", int, 0),
+        threshold=number("threshold", int, None),
+        min_clients=number("min-clients", int, None),
+        cohorts=number("cohorts", int, 1),
+        unfinished=number("unfinished", int, 3),
         ledger=_ledger(own, name),
     )
+
+
+class _Numbers:
+    """Numbers among an owner's settings."""
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self._own = own
+
+    def __call__(self, name: str, kind: type, otherwise: Any) -> Any:
+        """The setting of this name; raises InputError where it is no such number."""
+        if name not in self._own:
+            return otherwise
+        found = self._own[name]
+        whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
+        real = isinstance(found, int | float) and not math.isnan(found)
+        if isinstance(found, bool) or not (whole if kind is int else real):
+            expected = "a whole number" if kind is int else "a number"
+            raise InputError(f"--node-config {name}: found {found!r}, expected {expected}")
+        return kind(found)
 
 
 def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
