@@ -95,14 +95,7 @@ class Owner:
     """
 
     def __init__(self, own: Mapping[str, Any]) -> None:
-        unknown = sorted(set(own) - _NODE - _FLOWERS)
-        if unknown:
-            raise InputError(
-                f"--node-config {unknown[0]}: no setting of a node; see docs/deploy.md"
-            )
-        for needed in ("data", "state"):
-            if needed not in own:
-                raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
+        check_names(own)
         from secure_fl.crypto.identities import read_directory, read_identity
 
         self._own = own
@@ -113,7 +106,7 @@ class Owner:
         identity, directory = own.get("identity"), own.get("directory")
         self._identity = None if identity is None else read_identity(Path(str(identity)))
         self._directory = None if directory is None else read_directory(Path(str(directory)))
-        self._terms = _terms(own, self.name)
+        self._terms = policy_of(own, _ledger(own, self.name))
 
     def node(self, run: Mapping[str, Any]) -> Node:
         """The node of a run.
@@ -201,7 +194,26 @@ def _warm(read: Callable[[], Client], file: Path) -> Callable[[], Client]:
     return load
 
 
-def _terms(own: Mapping[str, Any], name: str) -> NodePolicy:
+def check_names(own: Mapping[str, Any]) -> None:
+    """Raises InputError where a setting is unknown, or a needed one is missing."""
+    unknown = sorted(set(own) - _NODE - _FLOWERS)
+    if unknown:
+        raise InputError(f"--node-config {unknown[0]}: no setting of a node; see docs/deploy.md")
+    for needed in ("data", "state"):
+        if needed not in own:
+            raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
+
+
+def policy_of(own: Mapping[str, Any], ledger: dp.Ledger | None = None) -> NodePolicy:
+    """What an owner insists on.
+
+    Args:
+        own: `--node-config`.
+        ledger: the books that it names, opened.
+
+    Raises:
+        InputError: a number is none, or out of range.
+    """
     number = _Numbers(own)
     return NodePolicy(
         secure=bool(own.get("secure", False)),
@@ -213,7 +225,7 @@ def _terms(own: Mapping[str, Any], name: str) -> NodePolicy:
         min_clients=number("min-clients", int, None),
         cohorts=number("cohorts", int, 1),
         unfinished=number("unfinished", int, 3),
-        ledger=_ledger(own, name),
+        ledger=ledger,
     )
 
 

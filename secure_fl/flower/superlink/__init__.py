@@ -12,10 +12,18 @@ from secure_fl.flower.superlink.messages import (
     content_of,
     new_content,
 )
-from secure_fl.flower.superlink.refusals import AwayError, ForgottenError, RunOverError
-from secure_fl.flower.superlink.setup import check_flwr, new_key
+from secure_fl.flower.superlink.refusals import (
+    AHEAD,
+    BEHIND,
+    AwayError,
+    ForgottenError,
+    RunOverError,
+)
+from secure_fl.flower.superlink.setup import check_flwr, new_key, private_key
 
 __all__ = [
+    "AHEAD",
+    "BEHIND",
     "Answers",
     "Arrived",
     "AwayError",
@@ -26,4 +34,5 @@ __all__ = [
     "content_of",
     "new_content",
     "new_key",
+    "private_key",
 ]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TAKEN, NO_REGISTRATION, INACTIVE, _OVER = 23, 2001, 2004, 2007
 """Flower's codes (`flwr.supercore.error.ApiErrorCode`)."""
-_AHEAD, _BEHIND = 5.0, 300.0
+AHEAD, BEHIND = 5.0, 300.0
 """Seconds that a node's clock may be off where its key is checked."""
 
 
@@ -64,7 +64,7 @@ def _clocks(response: "httpx.Response") -> str:
     except (KeyError, ValueError):
         return ""
     ahead = (datetime.now(UTC) - theirs).total_seconds()
-    if -_BEHIND < ahead < _AHEAD + 1:
+    if -BEHIND < ahead < AHEAD + 1:
         return ""
     side = "ahead of" if ahead > 0 else "behind"
     return f"; this machine's clock is {abs(ahead):.0f} s {side} the SuperLink's, mend it"
