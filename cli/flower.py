@@ -176,10 +176,10 @@ def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> N
 
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
+    from secure_fl.flower.app_settings import settings_of_folder
 
     refuse_existing(out)
-    if not (folder / "pyproject.toml").is_file():
-        raise InputError(f"{folder}: no app folder; write one with `securefl flower app`")
+    settings_of_folder(folder)
     beside = Path(sys.executable).parent / "flwr"
     command = str(beside) if beside.exists() else shutil.which("flwr")
     if command is None:

@@ -58,7 +58,7 @@ def serve_node(
         # What cannot be read is said now, not to the server when it asks.
         records = owner.records()
         progress("reading the records", 1, 1)
-        _log()
+        log_to_standard_error()
 
         def joined(number: int) -> None:
             note(
@@ -66,8 +66,9 @@ def serve_node(
                 " it with Ctrl+C"
             )
 
-        with _told_to_stop() as ending:
-            node = SuperNode(line, desk, owner.node, ending)
+        ending = Event()
+        node = SuperNode(line, desk, owner.node, ending)
+        with told_to_stop(ending):
             try:
                 node.run(joined)
             except ServiceError as error:
@@ -76,24 +77,38 @@ def serve_node(
     return node.answered
 
 
-def _log() -> None:
+def log_to_standard_error() -> None:
+    """One line a message, without those of every request."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+class Stopped(BaseException):
+    """Told to stop while nothing was at work."""
+
+
 @contextmanager
-def _told_to_stop() -> Iterator[Event]:
-    """An event that SIGTERM and SIGINT set; a second SIGINT ends at once."""
-    ending = Event()
+def told_to_stop(ending: Event, idle: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Has SIGTERM and SIGINT set an event; a second SIGINT ends at once.
+
+    Args:
+        ending: the event.
+        idle: whether this thread only waits for others, so that it may be torn out of it: by
+            `Stopped`, which ends the block.
+    """
 
     def stop(number: int, frame: Any) -> None:
         if ending.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         ending.set()
+        if idle():
+            raise Stopped
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield ending
+        yield
+    except Stopped:
+        pass
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

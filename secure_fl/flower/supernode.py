@@ -8,27 +8,24 @@ killed between the two sends what it finds there, or says that it was interrupte
 
 import contextlib
 import fcntl
-import io
 import logging
 import time
-import tomllib
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from fhe.envelope import PRIVATE, write_atomic
-from secure_fl.errors import InputError
+from secure_fl.errors import AwayError, InputError
 from secure_fl.federation import wire
 from secure_fl.files import make_folder
 from secure_fl.flower.app import answer_of
+from secure_fl.flower.app_settings import settings_of_app
 from secure_fl.flower.descriptions import as_array
 from secure_fl.flower.node import Node
 from secure_fl.flower.pace import Pace
 from secure_fl.flower.superlink import (
     Arrived,
-    AwayError,
     ForgottenError,
     Line,
     RunOverError,
@@ -38,49 +35,10 @@ from secure_fl.flower.superlink import (
 log = logging.getLogger(__name__)
 
 _KEPT = "supernode"
-_LARGEST = 1 << 20
-"""Bytes of an app's settings; securefl writes some hundreds."""
 _RUNS = 4
 """Runs whose nodes are kept ready; each holds its records as its plan wants them."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 20.0
 """Seconds between two attempts to reach a SuperLink that is away."""
-
-
-def settings_of_app(app: bytes, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run: those in its app, and over them those that it was started with.
-
-    Args:
-        app: Flower's app bundle, a zip file. One member of it is read, as text; nothing is written.
-        given: overriding settings.
-
-    Raises:
-        InputError: no bundle, or none with settings.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(app)) as files, files.open("pyproject.toml") as file:
-            text = file.read(_LARGEST + 1)
-        if len(text) > _LARGEST:
-            raise InputError(f"server: an app with more than {_LARGEST} bytes of settings")
-        found = tomllib.loads(text.decode())["tool"]["flwr"]["app"].get("config", {})
-        return {**_flat(found), **given}
-    except (
-        *(zipfile.BadZipFile, KeyError, TypeError, AttributeError, RecursionError),
-        *(ValueError, EOFError, OSError, NotImplementedError, RuntimeError),
-    ) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"server: an app without settings ({type(error).__name__})") from None
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Tables of tables by their paths, with dots, as Flower hands them to an app."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{above}{name}.")
-        else:
-            found[f"{above}{name}"] = value
-    return found
 
 
 class Desk:

@@ -15,7 +15,6 @@ from secure_fl.flower.superlink.messages import (
 from secure_fl.flower.superlink.refusals import (
     AHEAD,
     BEHIND,
-    AwayError,
     ForgottenError,
     RunOverError,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "BEHIND",
     "Answers",
     "Arrived",
-    "AwayError",
     "ForgottenError",
     "Line",
     "RunOverError",

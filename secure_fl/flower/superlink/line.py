@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from secure_fl.errors import InputError, ServiceError
+from secure_fl.errors import AwayError, InputError, ServiceError
 from secure_fl.flower.superlink.messages import ARRIVING, Arrived, content_of, inflate, reply_to
 from secure_fl.flower.superlink.refusals import (
     INACTIVE,
     NO_REGISTRATION,
     TAKEN,
-    AwayError,
     RefusedError,
     RunOverError,
     refusal,

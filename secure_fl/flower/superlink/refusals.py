@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from secure_fl.errors import ServiceError
+from secure_fl.errors import AwayError, ServiceError
 from secure_fl.flower.superlink.setup import VERSIONS
 
 if TYPE_CHECKING:
@@ -14,10 +14,6 @@ TAKEN, NO_REGISTRATION, INACTIVE, _OVER = 23, 2001, 2004, 2007
 """Flower's codes (`flwr.supercore.error.ApiErrorCode`)."""
 AHEAD, BEHIND = 5.0, 300.0
 """Seconds that a node's clock may be off where its key is checked."""
-
-
-class AwayError(ServiceError):
-    """The SuperLink cannot be reached for now."""
 
 
 class RunOverError(ServiceError):

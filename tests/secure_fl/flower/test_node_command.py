@@ -13,9 +13,9 @@ pytest.importorskip("flwr", reason="needs the extra `flower` (pip install secure
 import httpx
 
 from secure_fl.demo.credentials import write_certificates, write_ssh_key
-from secure_fl.errors import InputError
+from secure_fl.errors import AwayError, InputError
 from secure_fl.flower.settings import read_config
-from secure_fl.flower.superlink.refusals import AwayError, ForgottenError, RunOverError, refusal
+from secure_fl.flower.superlink.refusals import ForgottenError, RunOverError, refusal
 from tests.cli.command import refused, run
 from tests.secure_fl.flower.consortium import write_parties
 from tests.secure_fl.flower.here import Here

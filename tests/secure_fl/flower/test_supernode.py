@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from secure_fl.data import read_clients
-from secure_fl.errors import InputError, ServiceError
+from secure_fl.errors import AwayError, InputError, ServiceError
 from secure_fl.federation import wire
 from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.training.linear import train_linear_model
@@ -21,9 +21,9 @@ from tests.secure_fl.methods import linear
 pytest.importorskip("flwr", reason="needs the extra `flower` (pip install securefl[flower])")
 
 from secure_fl.flower.app import GridTransport
+from secure_fl.flower.app_settings import settings_of_app
 from secure_fl.flower.plan import read_plan
-from secure_fl.flower.superlink import Arrived, AwayError, Line
-from secure_fl.flower.supernode import settings_of_app
+from secure_fl.flower.superlink import Arrived, Line
 from secure_fl.flower.training import train
 from tests.secure_fl.flower.here import Here, Seat, bundle, superlink
 
