@@ -9,7 +9,7 @@ from typing import Any, Self
 import httpx
 from attrs import frozen
 
-from secure_fl.errors import ServiceError
+from secure_fl.errors import AwayError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.gate import Circle
@@ -125,9 +125,8 @@ class Channel:
                 after = headers.get("retry-after", "")
                 pause = max(pause, float(after) if after.isdigit() else 0.0)
             if time.monotonic() + pause > end:
-                raise ServiceError(
-                    f"{self._recipient} {self._url}: for {self._patience:.0f} s {problem}"
-                )
+                where = f"{self._recipient} {self._url}"
+                raise AwayError(f"{where}: for {self._patience:.0f} s {problem}")
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
