@@ -1,12 +1,12 @@
 """What does an exchange between a server and its clients cost over a network?
 
-A SuperLink and its nodes run as processes of this machine: Flower's own nodes, and securefl's
-(`securefl flower node`), without TLS and with TLS and registered keys, the SuperLink's state in
-memory and in a database. FedNewton trains on the digits, in the clear and masked; a round has two
-sums, of which a masked one takes five exchanges. What a message costs does not depend much on what
-is in it, so the seconds of an exchange (one message to each node and its answer) stand beside the
-processor time of a message, of the nodes and of the SuperLink. Weights are compared with those of
-one process.
+Server and nodes run as processes of this machine: over Flower with Flower's own nodes and with
+securefl's (`securefl flower node`), without TLS and with TLS and registered keys, the SuperLink's
+state in memory and in a database; and over the service's channel (`securefl serve client`).
+FedNewton trains on the digits, in the clear and masked; a round has two sums, of which a masked one
+takes five exchanges. What a message costs does not depend much on what is in it, so the seconds of
+an exchange (one message to each node and its answer) stand beside the processor time of a message,
+of the nodes and of what carries it. Weights are compared with those of one process.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 import numpy as np
@@ -30,6 +30,7 @@ from secure_fl.data.splitting import Division, divide
 from secure_fl.demo.credentials import write_certificates, write_ssh_key
 from secure_fl.demo.flower_parties import POLL, Loopback, loopback
 from secure_fl.flower.app import write_app
+from secure_fl.service.coordinator import SERVER
 from secure_fl.trainers.methods.newton import FedNewton
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
@@ -41,9 +42,14 @@ EXCHANGES = {False: 1, True: 5}
 """Of a sum, by whether it is masked."""
 LONGEST = 1800.0
 COLUMNS = [
-    *("nodes", "which", "SuperLink", "sums", "rounds", "round s", "exchange s"),
-    *("node ms a message", "SuperLink ms a message", "difference"),
+    *("nodes", "which", "server", "sums", "rounds", "round s", "exchange s"),
+    *("node ms a message", "server ms a message", "difference"),
 ]
+WHICH = {
+    "flower": "flower-supernode",
+    "node": "securefl flower node",
+    "service": "securefl serve client",
+}
 
 
 @frozen
@@ -52,7 +58,7 @@ class Case:
 
     Attributes:
         nodes: how many.
-        flowers: Flower's own nodes; else securefl's.
+        kind: Flower's own nodes, securefl's for Flower, or those of the service's channel.
         secure: masked sums.
         rounds: of FedNewton.
         memory: the SuperLink keeps its state in memory; else in a database.
@@ -60,7 +66,7 @@ class Case:
     """
 
     nodes: int
-    flowers: bool = False
+    kind: Literal["flower", "node", "service"] = "node"
     secure: bool = False
     rounds: int = 5
     memory: bool = True
@@ -68,13 +74,16 @@ class Case:
 
     @property
     def which(self) -> str:
-        """Whose nodes."""
-        return "flower-supernode" if self.flowers else "securefl flower node"
+        """The nodes' command."""
+        return WHICH[self.kind]
 
     @property
     def place(self) -> str:
-        """How the SuperLink runs."""
-        return f"{'memory' if self.memory else 'database'}{', TLS, keys' if self.tls else ''}"
+        """What carries the messages, and how."""
+        if self.kind == "service":
+            return f"train --runtime service{', TLS' if self.tls else ''}"
+        kept = "memory" if self.memory else "database"
+        return f"SuperLink, {kept}{', TLS, keys' if self.tls else ''}"
 
 
 @frozen
@@ -84,14 +93,14 @@ class Found:
     Attributes:
         seconds: of each round.
         nodes: processor seconds of all nodes between two rounds.
-        superlink: of the SuperLink in the same time.
+        server: of the SuperLink, or of the service's server, in the same time.
         rounds: between them.
         weights: at the end.
     """
 
     seconds: list[float]
     nodes: float
-    superlink: float
+    server: float
     rounds: int
     weights: Any
 
@@ -100,7 +109,7 @@ def _write_parties(folder: Path, count: int) -> list[str]:
     train, _ = digits_split(np.random.default_rng(SEED))
     write_clients(folder / "clients", divide(train, Division("iid", count, 1.0), SEED))
     names = [client.name for client in read_clients(folder / "clients")]
-    public = {name: write_identity(folder / f"{name}.key") for name in names}
+    public = {name: write_identity(folder / f"{name}.key") for name in (*names, SERVER)}
     (folder / "members.json").write_text(json.dumps(public))
     return names
 
@@ -110,22 +119,29 @@ def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str]]
     names = _write_parties(folder, case.nodes)
     certificates = write_certificates(folder) if case.tls else None
     with loopback(folder, certificates) as net:
-        net.superlink(memory=case.memory)
+        if case.kind != "service":
+            net.superlink(memory=case.memory)
         for name in names:
-            key = write_ssh_key(folder, name) if case.tls else None
-            if key is not None:
-                public = str(key.with_suffix(".pub"))
-                command = ("flwr", "supernode", "register", public, net.name)
-                net.start(f"register {name}", *command).wait(timeout=LONGEST)
-            start = net.supernode if case.flowers else net.node
-            config = {
+            config: dict[str, str | bool | float] = {
                 "data": str(folder / "clients" / f"{name}.npz"),
                 "state": str(folder / name),
                 "identity": str(folder / f"{name}.key"),
                 "directory": str(folder / "members.json"),
             }
-            start(name, config, key)
+            if case.kind == "service":
+                net.client(name, config)
+            else:
+                start = net.supernode if case.kind == "flower" else net.node
+                start(name, config, _registered(net, name) if case.tls else None)
         yield net, names
+
+
+def _registered(net: Loopback, name: str) -> Path:
+    """A node's key that the SuperLink knows."""
+    key = write_ssh_key(net.folder, name)
+    command = ("flwr", "supernode", "register", str(key.with_suffix(".pub")), net.name)
+    net.start(f"register {name}", *command).wait(timeout=LONGEST)
+    return key
 
 
 def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case) -> Found:
@@ -143,30 +159,34 @@ def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case
         "out": str(out),
     }
     write_app(net.folder / "app", settings)
-    process = net.run("run", net.folder / "app")
-    first = _used(net, names, 0)
-    last = _used(net, names, method.rounds)
+    if case.kind == "service":
+        process = net.train("run", net.folder / "app", out)
+    else:
+        process = net.run("run", net.folder / "app")
+    server = "run" if case.kind == "service" else "superlink"
+    first = _used(net, names, server, 0)
+    last = _used(net, names, server, method.rounds)
     process.wait(timeout=LONGEST)
     if not out.exists():
         raise RuntimeError(net.log("run"))
     return Found(
         seconds=_seconds(out / "metrics.jsonl"),
         nodes=last[0] - first[0],
-        superlink=last[1] - first[1],
+        server=last[1] - first[1],
         rounds=method.rounds,
         weights=LinearModel.load(out).weights,
     )
 
 
-def _used(net: Loopback, names: list[str], number: int) -> tuple[float, float]:
-    """Processor seconds of nodes and SuperLink when a round is over."""
+def _used(net: Loopback, names: list[str], server: str, number: int) -> tuple[float, float]:
+    """Processor seconds of nodes and server when a round is over."""
     end = time.monotonic() + LONGEST
     while f"round {number}:" not in net.log("run"):
         if time.monotonic() > end or "Traceback" in net.log("run"):
             raise RuntimeError(net.log("run"))
         time.sleep(0.05)
     nodes = sum(map(net.processor_seconds, names))
-    return nodes, net.processor_seconds("superlink")
+    return nodes, net.processor_seconds(server)
 
 
 def _here(folder: Path, method: FedNewton, secure: bool) -> tuple[list[float], Any]:
@@ -198,23 +218,27 @@ def _measure(table: Table, case: Case) -> None:
     table.add(*one, None, None, 0.0)
     table.add(
         *(case.nodes, case.which, case.place, sums, case.rounds, far, far / exchanges),
-        *(1000 * found.nodes / messages, 1000 * found.superlink / messages),
+        *(1000 * found.nodes / messages, 1000 * found.server / messages),
         float(np.abs(found.weights - expected).max()),
     )
 
 
 def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
     if quick:
-        return [Case(3, rounds=2)]
+        return [Case(3, rounds=2), Case(3, "service", rounds=20)]
     few = nodes[0]
     return [
         Case(few),
-        Case(few, flowers=True, rounds=2),
+        Case(few, "flower", rounds=2),
+        Case(few, "service", rounds=50),
+        Case(few, "service", secure=True, rounds=20),
+        Case(few, "service", tls=True, secure=True, rounds=20),
         Case(few, memory=False),
         Case(few, tls=True),
         Case(few, tls=True, secure=True, rounds=3),
         Case(few, secure=True, rounds=3),
-        Case(few, flowers=True, secure=True, rounds=1),
+        Case(few, "flower", secure=True, rounds=1),
+        *(Case(count, "service", rounds=20) for count in nodes[1:]),
         *(Case(count, rounds=3) for count in nodes[1:]),
     ]
 
@@ -227,7 +251,7 @@ def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
         type=click.IntRange(2),
         default=(3, 10),
         show_default=True,
-        help="The first number in all deployments, the others with securefl's nodes alone.",
+        help="The first number in all deployments, the others with securefl's nodes.",
     ),
     click.option("--only", type=click.IntRange(1), help="One of the deployments, by its place."),
 )
@@ -245,7 +269,7 @@ def main(run: Run, nodes: tuple[int, ...], only: int | None) -> None:
     run.note("difference: largest of the weights from those of one process; 0 is the same bytes")
     run.note("all processes share this machine's cores; on machines of their own nodes wait less")
     run.note(
-        "node and SuperLink ms: of one core, of all their processes, between the first and the"
+        "node and server ms: of one core, of all their processes, between the first and the"
         " last round, their looks for messages included"
     )
     if run.quick:

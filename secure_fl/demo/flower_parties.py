@@ -140,8 +140,7 @@ class Loopback:
         self, name: str, config: Mapping[str, str | bool | float], identity: Path | None = None
     ) -> None:
         """Starts securefl's own node; see `supernode` for the arguments."""
-        file = self.folder / f"{name}.node.toml"
-        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        file = self._settings(name, config)
         safety = ["--insecure"]
         if self._certificates is not None:
             safety = ["--root-certificates", str(self._certificates.authority)]
@@ -149,6 +148,30 @@ class Loopback:
             safety += ["--auth-supernode-private-key", str(identity)]
         place = ["--superlink", f"127.0.0.1:{self.port}", "--node-config", str(file)]
         self.start(name, "securefl", "flower", "node", *place, *safety)
+
+    def client(self, name: str, config: Mapping[str, str | bool | float]) -> None:
+        """Starts a node that calls a server of `train`; see `supernode` for the arguments."""
+        place = ["--server", f"https://127.0.0.1:{self.port}"]
+        if self._certificates is None:
+            place = ["--server", f"http://127.0.0.1:{self.port}"]
+        else:
+            place += ["--authority", str(self._certificates.authority)]
+        file = self._settings(name, config)
+        self.start(name, "securefl", "serve", "client", *place, "--node-config", str(file))
+
+    def train(self, name: str, app: Path, out: Path) -> "subprocess.Popen[bytes]":
+        """Starts `securefl train --runtime service`, with server.key and members.json here."""
+        keys = ["--members", "members.json", "--identity", "server.key", "--port", str(self.port)]
+        if self._certificates is not None:
+            keys += ["--certificate", str(self._certificates.certificate)]
+            keys += ["--certificate-key", str(self._certificates.key)]
+        runtime = ["--runtime", "service", "--out", str(out)]
+        return self.start(name, "securefl", "train", str(app), *runtime, *keys)
+
+    def _settings(self, name: str, config: Mapping[str, str | bool | float]) -> Path:
+        file = self.folder / f"{name}.node.toml"
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        return file
 
     def run(self, name: str, app: Path) -> "subprocess.Popen[bytes]":
         """Starts a run of an app folder, as `flwr run` does; its log is the run's."""
