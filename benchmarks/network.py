@@ -109,7 +109,8 @@ def _write_parties(folder: Path, count: int) -> list[str]:
     train, _ = digits_split(np.random.default_rng(SEED))
     write_clients(folder / "clients", divide(train, Division("iid", count, 1.0), SEED))
     names = [client.name for client in read_clients(folder / "clients")]
-    public = {name: write_identity(folder / f"{name}.key") for name in (*names, SERVER)}
+    public = {name: write_identity(folder / f"{name}.key") for name in names}
+    public[SERVER] = write_identity(folder / "training.key")
     (folder / "members.json").write_text(json.dumps(public))
     return names
 

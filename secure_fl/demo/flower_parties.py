@@ -160,8 +160,8 @@ class Loopback:
         self.start(name, "securefl", "serve", "client", *place, "--node-config", str(file))
 
     def train(self, name: str, app: Path, out: Path) -> "subprocess.Popen[bytes]":
-        """Starts `securefl train --runtime service`, with server.key and members.json here."""
-        keys = ["--members", "members.json", "--identity", "server.key", "--port", str(self.port)]
+        """Starts `securefl train --runtime service`, with training.key and members.json here."""
+        keys = ["--members", "members.json", "--identity", "training.key", "--port", str(self.port)]
         if self._certificates is not None:
             keys += ["--certificate", str(self._certificates.certificate)]
             keys += ["--certificate-key", str(self._certificates.key)]
