@@ -1,8 +1,11 @@
 """The settings of a run, read from its app as text; nothing of the app is unpacked or run."""
 
 import io
+import lzma
+import struct
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ def settings_of_app(app: bytes, given: Mapping[str, Any]) -> dict[str, Any]:
             text = file.read(_LARGEST + 1)
     except (
         *(zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError),
-        *(NotImplementedError, RuntimeError),
+        *(NotImplementedError, RuntimeError, struct.error, zlib.error, lzma.LZMAError),
     ) as error:
         raise InputError(f"server: an app without settings ({type(error).__name__})") from None
     return {**_settings(text, "server"), **given}

@@ -40,6 +40,8 @@ SERVER = "server"
 FETCH, MESSAGE = "training fetch", "training message"
 PATIENCE = 25.0
 """Seconds that a request for a message is kept open; less than what proxies commonly allow."""
+UNFIT = (AttributeError, KeyError, TypeError, ValueError)
+"""What a value of the wire encoding raises that is another than was expected."""
 _LARGEST = 1 << 30
 """Bytes of an answer."""
 _RATE = Limits(rate=500.0, burst=1000, seconds=600.0)
@@ -154,7 +156,7 @@ class Coordinator:
 
     async def _fetch(self, request: Request, circle: str) -> fastapi.Response:
         caller = await self._gate.admit(request, circle, {"client"})
-        last, answer = _handed_in(await self._gate.body(request, caller, _LARGEST))
+        last, answer = handed_in(await self._gate.body(request, caller, _LARGEST))
         if caller.name not in self._names:
             # Of another run, before or after this one.
             await asyncio.sleep(PATIENCE)
@@ -168,13 +170,18 @@ class Coordinator:
         return reply(caller, 200, wire.encode(told, kind=MESSAGE))
 
 
-def _handed_in(body: bytes) -> tuple[str, bytes]:
+def handed_in(body: bytes) -> tuple[str, bytes]:
+    """Number of the message that a client answers, "" for none, and the answer.
+
+    Raises:
+        Refusal: 422, it holds something else.
+    """
     from fhe.errors import FormatError, VersionError
 
     try:
         found = wire.decode(body, kind=FETCH, source="client")
         return str(found["last"]), bytes(found["answer"].tobytes())
-    except (FederationError, FormatError, VersionError, KeyError, TypeError, AttributeError):
+    except (FederationError, FormatError, VersionError, *UNFIT):
         raise Refusal(422, "invalid", "no request for a message") from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from secure_fl.errors import AwayError, InputError
+from secure_fl.errors import AwayError, FederationError, InputError, ServiceError
 from secure_fl.federation import wire
 from secure_fl.flower.app import answer_of
 from secure_fl.flower.descriptions import as_array
@@ -16,12 +16,28 @@ from secure_fl.flower.serving import log_to_standard_error, told_to_stop
 from secure_fl.flower.settings import Owner, read_config
 from secure_fl.flower.supernode import Desk
 from secure_fl.service.channel import Channel
-from secure_fl.service.coordinator import FETCH, MESSAGE, SERVER, read_circle, read_party
+from secure_fl.service.coordinator import FETCH, MESSAGE, SERVER, UNFIT, read_circle, read_party
 
 log = logging.getLogger("securefl.service")
 
 _PAUSE = 2.0
 """Seconds between two calls of a server that is away; between runs there is none."""
+
+
+def read_message(content: bytes) -> tuple[str, dict[str, Any], bytes]:
+    """Number, settings of the run, and request of a message.
+
+    Raises:
+        ServiceError: it holds something else.
+    """
+    from fhe.errors import FormatError, VersionError
+
+    try:
+        told = wire.decode(content, kind=MESSAGE, source="server")
+        found = str(told["number"]), dict(told["settings"]), told["request"].tobytes()
+    except (FederationError, FormatError, VersionError, *UNFIT) as error:
+        raise ServiceError(f"server: no message of this version ({type(error).__name__})") from None
+    return found
 
 
 class Trainee:
@@ -71,9 +87,7 @@ class Trainee:
         """The number of a message, and the answer; both empty where there was none."""
         if not content:
             return "", b""
-        told = wire.decode(content, kind=MESSAGE, source="server")
-        number, settings = str(told["number"]), dict(told["settings"])
-        request = told["request"].tobytes()
+        number, settings, request = read_message(content)
         answer = answer_of(lambda: self._node(settings), request, number)
         self.answered += 1
         log.info("a message answered")

@@ -140,6 +140,8 @@ class Line:
         found = self._call(self._client.PullMessages, PullMessagesRequest(node=self._node))
         if not found.messages_list:
             return None
+        if not found.message_object_trees:
+            raise ServiceError(f"{self._name}: sends a message without its objects")
         head, tree = found.messages_list[0], found.message_object_trees[0]
         return Arrived(head.SerializeToString(), tree.SerializeToString(), time.time())
 
@@ -156,7 +158,10 @@ class Line:
         from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
         tree = ObjectTree.FromString(arrived.tree)
-        objects = [each.object_id for each in iterate_object_tree(tree)]
+        try:
+            objects = [each.object_id for each in iterate_object_tree(tree)]
+        except RecursionError:
+            return None
         contents = {each: self._object(arrived.run, each) for each in objects}
         return content_of(inflate(arrived.number, contents))
 

@@ -72,7 +72,7 @@ def inflate(number: str, contents: dict[str, bytes]) -> Any:
 
     try:
         return inflate_object_from_contents(number, contents)
-    except (KeyError, ValueError, TypeError, AttributeError, DecodeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError, DecodeError):
         return None
 
 
