@@ -134,6 +134,12 @@ class Coordinator:
         answers = self._mailbox.exchange(requests, seconds)
         return asyncio.run_coroutine_threadsafe(answers, self._loop).result()
 
+    def end(self) -> None:
+        """Tells all nodes that wait that the run is over."""
+        assert self._mailbox is not None
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(self._mailbox.end(), self._loop).result()
+
     def app(self) -> FastAPI:
         """The application."""
 
@@ -157,12 +163,15 @@ class Coordinator:
     async def _fetch(self, request: Request, circle: str) -> fastapi.Response:
         caller = await self._gate.admit(request, circle, {"client"})
         last, answer = handed_in(await self._gate.body(request, caller, _LARGEST))
-        if caller.name not in self._names:
+        mailbox, found = self._mailbox, None
+        assert mailbox is not None
+        if caller.name in self._names:
+            found = await mailbox.fetch(caller.name, last, answer, PATIENCE)
+        else:
             # Of another run, before or after this one.
-            await asyncio.sleep(PATIENCE)
-            return reply(caller, 200, b"")
-        assert self._mailbox is not None
-        found = await self._mailbox.fetch(caller.name, last, answer, PATIENCE)
+            await mailbox.until_the_end(PATIENCE)
+        if mailbox.ended:
+            raise Refusal(503, "ended", "the run is over", retry_after=2)
         if found is None:
             return reply(caller, 200, b"")
         number, content = found
@@ -225,6 +234,7 @@ def coordinated(
                 thread.join(0.01)
             yield made
         finally:
+            if server.started:
+                made.end()
             server.should_exit = True
-            server.force_exit = True
             thread.join()

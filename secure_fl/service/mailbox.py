@@ -7,6 +7,7 @@ done once, because nodes know their messages again (`secure_fl.flower.node.Node`
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,24 @@ class Mailbox:
         self._news = {name: asyncio.Event() for name in names}
         self._seen: dict[str, float] = {}
         self._arrived = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will be no messages any more."""
+        return self._ended.is_set()
+
+    async def end(self) -> None:
+        """Lets all go that wait for a message."""
+        self._ended.set()
+        for each in self._news.values():
+            each.set()
+
+    async def until_the_end(self, patience: float) -> None:
+        """Waits as a client does for which there is no message."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._ended.wait()
 
     async def exchange(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
         """See `secure_fl.flower.transport.Transport`; clients that are not there are not asked."""
@@ -86,6 +105,8 @@ class Mailbox:
         try:
             async with asyncio.timeout(patience):
                 while (letter := self._letters.get(name)) is None or letter.answer.done():
+                    if self.ended:
+                        return None
                     self._news[name].clear()
                     await self._news[name].wait()
         except TimeoutError:
@@ -99,11 +120,9 @@ class Mailbox:
 
     async def _gather(self) -> None:
         """Before the first messages: until all clients are there, or the time is over."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._wait):
                 while len(self._seen) < len(self._news):
                     self._arrived.clear()
                     await self._arrived.wait()
-        except TimeoutError:
-            pass
         self._wait = 0.0

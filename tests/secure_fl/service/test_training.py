@@ -211,6 +211,27 @@ def test_a_message_is_handed_out_until_it_is_answered_and_a_late_answer_is_not_u
             assert found[1] == {}
 
 
+def test_nodes_that_wait_are_told_when_the_run_is_over_and_call_again(folder: Path) -> None:
+    """So nothing is broken off, and the server ends at once."""
+    port = free_port()
+    found: list[int] = []
+    with line(folder, "c0", port) as channel, server(folder, config(folder), port) as exchange:
+        waiting = threading.Thread(target=lambda: found.append(_status(channel)), daemon=True)
+        waiting.start()
+        assert exchange._mailbox is not None
+        while not exchange._mailbox._seen:
+            time.sleep(0.01)
+    waiting.join(timeout=30)
+    assert found == [503]
+
+
+def _status(channel: Channel) -> int:
+    body = wire.encode({"last": "", "answer": as_array(b"")}, kind=FETCH)
+    reply, _ = channel._send("POST", "/training", body)
+    assert reply.signed
+    return reply.status
+
+
 def test_a_client_that_is_not_there_is_not_waited_for(folder: Path) -> None:
     port, plan = free_port(), config(folder, clients="c0,c1")
     circle = read_circle(folder / "members.json")

@@ -122,6 +122,7 @@ def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
 def test_a_node_that_waits_ends_at_once_when_it_is_told_to(net: Loopback) -> None:
     run = begin(net, "short")
     assert run.wait(timeout=LONGEST) == 0, net.log("short")
+    assert "Traceback" not in net.log("short")
     for name, number in zip(NAMES, (signal.SIGTERM, signal.SIGINT, signal.SIGTERM), strict=True):
         net.signal(name, number)
         wait_for(lambda name=name: "stopped;" in net.log(name), net, name)
