@@ -102,6 +102,66 @@ def identity(output: Output, key: Path) -> None:
     output.result({"key": str(key), "public": public}, public)
 
 
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@flower.command()
+@click.option("--superlink", required=True, metavar="HOST:PORT", help="Of the SuperLink.")
+@click.option(
+    "--node-config",
+    "config",
+    required=True,
+    metavar="SETTINGS",
+    help="What this node's owner insists on, as `flower-supernode` takes it: NAME=VALUE"
+    " NAME=VALUE, or a .toml file.",
+)
+@click.option(
+    "--root-certificates",
+    "authority",
+    type=_file,
+    help="PEM file of who signed the SuperLink's certificate; default: the system's.",
+)
+@click.option(
+    "--auth-supernode-private-key",
+    "key",
+    type=_file,
+    help="The node's key, where the SuperLink knows its nodes by their keys.",
+)
+@click.option("--insecure", is_flag=True, help="Plain HTTP, without node authentication.")
+@output_options
+def node(
+    output: Output,
+    superlink: str,
+    config: str,
+    authority: Path | None,
+    key: Path | None,
+    insecure: bool,
+) -> None:
+    """Answer a SuperLink for a client, by this securefl's own code and no other.
+
+    Takes the place of Flower's flower-supernode: one process that stays, and runs nothing that a
+    server ships.
+    """
+    from secure_fl.flower.serving import serve_node
+
+    if insecure and (key is not None or authority is not None):
+        raise click.UsageError(
+            "--insecure: without TLS there are no --root-certificates and no"
+            " --auth-supernode-private-key"
+        )
+    with output.progress() as progress:
+        answered = serve_node(
+            superlink,
+            config,
+            authority=authority,
+            key=key,
+            insecure=insecure,
+            progress=progress,
+            note=output.note,
+        )
+    output.result({"answered": answered}, f"stopped; {answered} messages answered")
+
+
 def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> None:
     """Runs an app folder on a SuperLink and waits for it; the ServerApp writes `out`.
 
@@ -116,10 +176,10 @@ def run_app(output: Output, folder: Path, out: Path, superlink: str | None) -> N
 
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
+    from secure_fl.flower.app_settings import settings_of_folder
 
     refuse_existing(out)
-    if not (folder / "pyproject.toml").is_file():
-        raise InputError(f"{folder}: no app folder; write one with `securefl flower app`")
+    settings_of_folder(folder)
     beside = Path(sys.executable).parent / "flwr"
     command = str(beside) if beside.exists() else shutil.which("flwr")
     if command is None:

@@ -19,6 +19,7 @@ COMMANDS = {
     "data": ("cli.data:data", "Prepare client files: schema, prepare, partition, embed, describe."),
     "decrypt": ("cli.query:decrypt", "Read the classes in an answer."),
     "demo": ("cli.demo:demo", "Real digits, five clients, an evaluator that reads nothing."),
+    "doctor": ("cli.doctor:doctor", "Look whether this machine is ready to train over a network."),
     "dp": ("cli.dp:dp", "Differentially private release: release, account, audit."),
     "encrypt": ("cli.query:encrypt", "Encrypt one integer per query and client."),
     "flower": ("cli.flower:flower", "Train on separate machines with Flower."),

@@ -207,3 +207,36 @@ def contributor(
     output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
     address = Address(host="127.0.0.1", port=port)
     serve(make_contributor_app(service), address, stop=service.stop, ending=service.ending)
+
+
+@serve.command()
+@click.option("--server", "url", required=True, help="https://HOST:PORT of the training server.")
+@click.option(
+    "--node-config",
+    "config",
+    required=True,
+    metavar="SETTINGS",
+    help="As `flower node`: NAME=VALUE NAME=VALUE, or a .toml file.",
+)
+@click.option("--authority", type=_file, help="PEM file of who signed the server's certificate.")
+@click.option("--insecure", is_flag=True, help="Call the server by plain HTTP.")
+@click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
+@output_options
+def client(
+    output: Output,
+    url: str,
+    config: str,
+    authority: Path | None,
+    insecure: bool,
+    proxy: str | None,
+) -> None:
+    """Train for a client: call a training server (`train --runtime service`); opens no port."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    from secure_fl.service.trainee import serve_trainee
+
+    answered = serve_trainee(
+        url, config, authority=authority, insecure=insecure, proxy=proxy, note=output.note
+    )
+    output.result({"answered": answered}, f"stopped; {answered} messages answered")

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cli.channel import CHANNEL, channel_options, run_channel
 from cli.data import make_read_options, read_options
 from cli.dp import promise_options, release_promise
 from cli.given import refuse_given
@@ -43,10 +44,11 @@ from secure_fl.trainers.settings import Settings
 )
 @click.option(
     "--runtime",
-    type=click.Choice(["local", "flower"]),
+    type=click.Choice(["local", "flower", "service"]),
     default="local",
     show_default=True,
-    help="flower: SOURCE is an app folder of `securefl flower app`, clients are other machines.",
+    help="flower and service: SOURCE is an app folder of `securefl flower app`, clients are other"
+    " machines, which a SuperLink or this command itself serves.",
 )
 @click.option("--superlink", help="--runtime flower: its name in Flower's config.toml.")
 @click.option(
@@ -55,6 +57,7 @@ from secure_fl.trainers.settings import Settings
     help="A federation.json made elsewhere: SOURCE is one party's data (a client's file, or a"
     " folder of them) and only its heads are trained.",
 )
+@channel_options
 @method_options
 @trainer_options
 @read_options
@@ -101,13 +104,20 @@ def train(
     it. Noise is then --client-epsilon's, or for networks (--model) and private-ridge that of
     --epsilon, --delta and --unit record.
     """
+    channel = {name: settings.pop(name) for name in CHANNEL}
+    if runtime != "local":
+        own = {"superlink"} if runtime == "flower" else set(CHANNEL)
+        _refuse_options_of_an_app(runtime, own)
     if runtime == "flower":
-        _refuse_options_of_an_app()
         from cli.flower import run_app
 
         run_app(output, source, out, superlink)
         return
+    if runtime == "service":
+        run_channel(output, source, out, **channel)
+        return
     refuse_given({"superlink"}, "without --runtime flower")
+    refuse_given(CHANNEL, "without --runtime service")
     from secure_fl.data import class_counts, label_remarks
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
@@ -278,14 +288,13 @@ _OF_SUMS = frozenset({"adjacency", "class_texts"})
 """Options of the promises of RECORD_LEVEL methods alone."""
 
 
-def _refuse_options_of_an_app() -> None:
+def _refuse_options_of_an_app(runtime: str, own: set[str]) -> None:
     """The app folder says how to train; an option beside it could only mislead: refuse it."""
     context = click.get_current_context()
-    fine = {"source", "out", "runtime", "superlink", "as_json", "quiet"}
+    fine = {"source", "out", "runtime", "as_json", "quiet"} | own
     every = {parameter.name for parameter in context.command.params if parameter.name}
-    refuse_given(
-        every - fine, "for --runtime flower; the app folder says how to train (securefl flower app)"
-    )
+    how = "the app folder says how to train (securefl flower app)"
+    refuse_given(every - fine, f"for --runtime {runtime}; {how}")
 
 
 def _refuse_options_of_others(settings: Settings) -> None:

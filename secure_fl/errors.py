@@ -5,6 +5,7 @@ failed although it was asked for rightly. The command line exits with 2 and 1.
 """
 
 __all__ = [
+    "AwayError",
     "ClientError",
     "DivergedError",
     "FeatureError",
@@ -98,6 +99,10 @@ class ProtocolError(WorkError):
 
 class ServiceError(WorkError):
     """Another party could not be reached, refused, or sent what it should not have sent."""
+
+
+class AwayError(ServiceError):
+    """Another party cannot be reached for now; trying again later may help."""
 
 
 def whose(client: str) -> str:

@@ -84,8 +84,12 @@ class Loopback:
             "OPENBLAS_NUM_THREADS": "1",
         }
 
-    def superlink(self) -> None:
-        """Starts the SuperLink and waits until it listens; it keeps its state in a database.
+    def superlink(self, *, memory: bool = False) -> None:
+        """Starts the SuperLink and waits until it listens.
+
+        Args:
+            memory: keep its state in memory, which is faster; by default in a database, from which
+                it goes on after it was killed.
 
         Raises:
             RuntimeError: it does not listen within a minute.
@@ -98,7 +102,7 @@ class Loopback:
         self.start(
             "superlink",
             *("flower-superlink", *safety, "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--database", str(self.folder / "superlink.db")),
+            *(() if memory else ("--database", str(self.folder / "superlink.db"))),
             "--disable-runtime-dependency-installation",
         )
         end = time.monotonic() + 60
@@ -131,6 +135,43 @@ class Loopback:
             *("--host", "127.0.0.1", "--port", str(free_port())),
             *("--node-config", " ".join(pairs)),
         )
+
+    def node(
+        self, name: str, config: Mapping[str, str | bool | float], identity: Path | None = None
+    ) -> None:
+        """Starts securefl's own node; see `supernode` for the arguments."""
+        file = self._settings(name, config)
+        safety = ["--insecure"]
+        if self._certificates is not None:
+            safety = ["--root-certificates", str(self._certificates.authority)]
+        if identity is not None:
+            safety += ["--auth-supernode-private-key", str(identity)]
+        place = ["--superlink", f"127.0.0.1:{self.port}", "--node-config", str(file)]
+        self.start(name, "securefl", "flower", "node", *place, *safety)
+
+    def client(self, name: str, config: Mapping[str, str | bool | float]) -> None:
+        """Starts a node that calls a server of `train`; see `supernode` for the arguments."""
+        place = ["--server", f"https://127.0.0.1:{self.port}"]
+        if self._certificates is None:
+            place = ["--server", f"http://127.0.0.1:{self.port}"]
+        else:
+            place += ["--authority", str(self._certificates.authority)]
+        file = self._settings(name, config)
+        self.start(name, "securefl", "serve", "client", *place, "--node-config", str(file))
+
+    def train(self, name: str, app: Path, out: Path) -> "subprocess.Popen[bytes]":
+        """Starts `securefl train --runtime service`, with training.key and members.json here."""
+        keys = ["--members", "members.json", "--identity", "training.key", "--port", str(self.port)]
+        if self._certificates is not None:
+            keys += ["--certificate", str(self._certificates.certificate)]
+            keys += ["--certificate-key", str(self._certificates.key)]
+        runtime = ["--runtime", "service", "--out", str(out)]
+        return self.start(name, "securefl", "train", str(app), *runtime, *keys)
+
+    def _settings(self, name: str, config: Mapping[str, str | bool | float]) -> Path:
+        file = self.folder / f"{name}.node.toml"
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
+        return file
 
     def run(self, name: str, app: Path) -> "subprocess.Popen[bytes]":
         """Starts a run of an app folder, as `flwr run` does; its log is the run's."""
@@ -170,6 +211,11 @@ class Loopback:
         process.wait()
         del self._running[name]
 
+    def processor_seconds(self, name: str) -> float:
+        """What a process, and all that it started, have used of the processor so far."""
+        mark, _ = self._running[name]
+        return sum(map(_used, _marked(mark)))
+
     def log(self, name: str) -> str:
         """What a process has said so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
@@ -204,6 +250,16 @@ def free_port() -> int:
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _used(pid: int) -> float:
+    """Of a process and its children that have ended."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    # proc(5): utime, stime, cutime and cstime are fields 14 to 17, the first here is the third.
+    return sum(map(int, facts[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _marked(mark: str) -> list[int]:

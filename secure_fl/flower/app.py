@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.flower.node import Node
-from secure_fl.flower.transport import ANSWER, REQUEST
+from secure_fl.flower.pace import Pace
+from secure_fl.flower.superlink import Answers, content_of, new_content
+from secure_fl.flower.transport import ANSWER, REQUEST, dropped
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RECORD, _FIELD = "securefl", "message"
 _POLL = 0.2
-"""Seconds between two looks for answers."""
+"""Seconds between two looks for nodes."""
+_LONGEST_PAUSE = 1.0
+"""Seconds between two looks for answers, at most: one server looks, whoever waits."""
 _LONGEST_NAME = 60.0
 """Seconds that a node has to say its name."""
 _QUESTIONS = 3
@@ -51,6 +54,8 @@ class GridTransport:
         self._left: dict[int, int] = {}
         """Questions left of the nodes that are there."""
         self._homes: dict[str, int] = {}
+        self._answers = Answers(grid)
+        self._pace = Pace(most=_LONGEST_PAUSE)
 
     def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
         """The answers that came within so many seconds."""
@@ -92,46 +97,39 @@ class GridTransport:
                 log.warning("node %d: says it is %r, no client of this run; not used", node, name)
 
     def _carry(self, content: Mapping[int, bytes], seconds: float) -> list[tuple[int, bytes]]:
-        from flwr.app import ConfigRecord, Message, RecordDict
+        from flwr.app import Message
 
         nodes = list(content)
         if not nodes:
             return []
         messages = [
-            Message(
-                RecordDict({_RECORD: ConfigRecord({_FIELD: content[node]})}),
-                node,
-                "query",
-                ttl=seconds,
-            )
-            for node in nodes
+            Message(new_content(content[node]), node, "query", ttl=seconds) for node in nodes
         ]
         pushed = zip(self._grid.push_messages(messages), nodes, strict=True)
         waiting = {number: node for number, node in pushed if number}
-        end = time.monotonic() + seconds
+        began, waited = time.monotonic(), 0.0
         found: list[tuple[int, bytes]] = []
         while waiting:
-            for reply in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                answer = _content(reply)
+            waited = time.monotonic() - began
+            time.sleep(min(self._pace.pause(waited), max(0.0, seconds - waited)))
+            for asked, reply in self._answers.look(list(waiting)):
+                node = waiting.pop(asked)
+                answer = _answer_in(reply, node)
                 if answer is not None:
                     found.append((node, answer))
-            if time.monotonic() >= end:
-                break
-            if waiting:
-                time.sleep(_POLL)
+            waited = time.monotonic() - began
+            if waited >= seconds:
+                return found
+        self._pace.came(waited)
         return found
 
 
-def _content(message: "Message") -> bytes | None:
-    if message.has_error():
-        log.warning("node %d: %s; no answer", message.metadata.src_node_id, message.error.reason)
+def _answer_in(reply: "Message | None", node: int) -> bytes | None:
+    if reply is None or reply.has_error():
+        reason = "its answer did not come whole" if reply is None else reply.error.reason
+        log.warning("node %d: %s; no answer", node, reason)
         return None
-    try:
-        found = message.content[_RECORD][_FIELD]
-    except (KeyError, TypeError):
-        return None
-    return found if isinstance(found, bytes) else None
+    return content_of(reply)
 
 
 def make_client_app(
@@ -143,7 +141,7 @@ def make_client_app(
         make: the node, of the SuperNode's own configuration and the run's; by default
             `secure_fl.flower.settings.make_node`. Whatever it imports is what a server may ask.
     """
-    from flwr.app import ConfigRecord, Context, Message, RecordDict
+    from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
     app = ClientApp()
@@ -153,13 +151,14 @@ def make_client_app(
         from secure_fl.flower.settings import make_node
 
         own, run = context.node_config, context.run_config
-        answer = answer_of(lambda: (make or make_node)(own, run), _content(message))
-        return Message(RecordDict({_RECORD: ConfigRecord({_FIELD: answer})}), reply_to=message)
+        number = str(message.metadata.message_id)
+        answer = answer_of(lambda: (make or make_node)(own, run), content_of(message), number)
+        return Message(new_content(answer), reply_to=message)
 
     return app
 
 
-def answer_of(make: Callable[[], Node], request: bytes | None) -> bytes:
+def answer_of(make: Callable[[], Node], request: bytes | None, message: str = "") -> bytes:
     """A node's answer, or that it has none and of what kind the error was.
 
     Flower by itself would send the error's text, which may name files or quote records.
@@ -167,14 +166,15 @@ def answer_of(make: Callable[[], Node], request: bytes | None) -> bytes:
     Args:
         make: the node.
         request: None where the message held none of securefl's.
+        message: name of what carried it; see `Node.answer`.
     """
     try:
         if request is None:
             raise InputError("message: not one of securefl's")
-        return make().answer(request)
+        return make().answer(request, message)
     except Exception as error:
         log.exception("no answer")
-        return wire.encode({"dropped": type(error).__name__}, kind=ANSWER)
+        return dropped(type(error).__name__)
 
 
 def make_server_app(

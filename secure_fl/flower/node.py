@@ -5,18 +5,15 @@ The server is not trusted with more than it is asked to be: what the owner of th
 is answered once even if two processes are asked at the same time (a lock on the node's folder).
 """
 
-import contextlib
-import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dp import BudgetError, StorageError
-from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.crypto.keys import KEY, Directory, Identity, Member
 from secure_fl.errors import (
     FederationError,
@@ -37,20 +34,19 @@ from secure_fl.federation.secagg.messages import check_version
 from secure_fl.federation.secagg.parameters import PROTOCOL, Parameters
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
-from secure_fl.files import make_folder, prove_writable
 from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
 from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.kept_client import KeptClient
+from secure_fl.flower.memory import Memory
 from secure_fl.flower.policy import NodePolicy
-from secure_fl.flower.transport import ANSWER, REQUEST
+from secure_fl.flower.transport import ANSWER, REQUEST, dropped
 
 log = logging.getLogger(__name__)
 
-_KEPT = "federation node"
-_VERSION = 2
-"""Of what is kept; 1 knew neither cohorts nor sums without an end."""
 _STARTS = 2
 """Rounds whose start a node can go back to: a server repeats at most the one it was killed in."""
+_BOOKING = frozenset({"mask", "head"})
+"""Requests that may spend of the ledger, which cannot be taken back."""
 
 
 class Node:
@@ -83,75 +79,69 @@ class Node:
     ) -> None:
         self.name = name
         self._load = load
-        self._folder = folder
+        self._memory = Memory(name, folder)
         self._identity = identity
         self._directory = directory
         self._terms = terms or NodePolicy()
         self._heads = heads
         self._description = description
 
-    def answer(self, request: bytes) -> bytes:
+    def answer(self, request: bytes, message: str = "") -> bytes:
         """The answer to one request; what fails here is told by its kind alone.
+
+        Args:
+            request: of the server.
+            message: name of what carried it. The last message that comes again, also to another
+                process after this one was killed, gets the answer that it got, and an older one
+                none; neither does anything. A message that was killed while it may have spent of
+                the ledger is not begun anew. "" is a request without a name, always done.
 
         Raises:
             InputError: the folder cannot be used; nothing was answered.
             StorageError: its disk is full; nothing was answered.
         """
-        with self._locked():
-            kept = self._kept()
+        memory = self._memory
+        with memory.locked():
+            kept = memory.load()
+            known = memory.known(message, kept)
+            if known is not None:
+                return known
             # Before anything is booked: what was answered must be kept, so it must be possible.
-            prove_writable(self._file, self._room())
+            memory.prove_room()
+            answer = dropped("Unexpected")
             try:
-                found = self._answer(wire.decode(request, kind=REQUEST, source="server"), kept)
-            except StepError as error:
-                log.error("%s", error)
-                cause = error.__cause__
-                found = {"failed": type(cause if cause is not None else error).__name__}
-            except (InputError, ProtocolError, QuorumError, BudgetError, StorageError) as error:
-                log.error('client "%s": %s', self.name, error)
-                found = {"dropped": type(error).__name__}
-            except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-                log.error('client "%s": not a request of this version: %r', self.name, error)
-                found = {"dropped": type(error).__name__}
+                answer = self._found(request, message, kept)
             finally:
                 # Before the answer leaves: whoever asks again must find that it was given.
-                write_atomic(self._file, wire.encode(kept, kind=_KEPT), mode=PRIVATE)
+                memory.note(kept, message, answer)
+                memory.keep(kept)
+        return answer
+
+    def kept_answer(self, message: str) -> bytes | None:
+        """The answer that a message got, where it was the last one; None of others."""
+        with self._memory.locked():
+            kept = self._memory.load()
+            last = kept["messages"][-1:] == [message]
+            return self._memory.known(message, kept) if last or kept["begun"] == message else None
+
+    def _found(self, request: bytes, message: str, kept: dict[str, Any]) -> bytes:
+        """The answer of what the request asks for, done on what is kept."""
+        try:
+            asked = wire.decode(request, kind=REQUEST, source="server")
+            if self._terms.ledger is not None and asked["do"] in _BOOKING:
+                self._memory.begin(kept, message)
+            found = self._answer(asked, kept)
+        except StepError as error:
+            log.error("%s", error)
+            cause = error.__cause__
+            found = {"failed": type(cause if cause is not None else error).__name__}
+        except (InputError, ProtocolError, QuorumError, BudgetError, StorageError) as error:
+            log.error('client "%s": %s', self.name, error)
+            found = {"dropped": type(error).__name__}
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            log.error('client "%s": not a request of this version: %r', self.name, error)
+            found = {"dropped": type(error).__name__}
         return wire.encode(found, kind=ANSWER)
-
-    @property
-    def _file(self) -> Path:
-        return self._folder / "node.state"
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        make_folder(self._folder, mode=0o700)
-        with (self._folder / "lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def _room(self) -> int:
-        """Bytes to ask the disk for: twice what is kept now, and some."""
-        return (1 << 16) + (2 * self._file.stat().st_size if self._file.exists() else 0)
-
-    def _kept(self) -> dict[str, Any]:
-        fresh: dict[str, Any] = {
-            "version": _VERSION,
-            **{"epoch": "", "now": {}, "starts": {}, "member": None, "sums": [], "sum": None},
-            **{"private_sums": 0, "cohorts": [], "unfinished": 0},
-        }
-        if not self._file.exists():
-            return fresh
-        found = dict(wire.decode(self._file.read_bytes(), kind=_KEPT, source=str(self._file)))
-        version = found.get("version", 1)
-        if version > _VERSION:
-            raise FederationError(
-                f"{self._file}: written by a node of version {version}, this one is of version"
-                f" {_VERSION}; install the newer securefl"
-            )
-        if version < _VERSION:
-            # A sum that was running spoke another version of the protocol.
-            found |= {"version": _VERSION, "member": None, "sums": [], "sum": None}
-        return {**fresh, **found}
 
     def _answer(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         match request["do"]:

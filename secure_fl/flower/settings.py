@@ -1,84 +1,268 @@
 """What a node is told by its owner: the SuperNode's own configuration."""
 
-from collections.abc import Mapping
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 import dp
+from secure_fl.data import (
+    ClassList,
+    Columns,
+    Dataset,
+    ReadOptions,
+    Records,
+    assemble,
+    read_client,
+)
 from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
 from secure_fl.federation import Client
+from secure_fl.files import placed
 from secure_fl.flower.heads import HeadKeeper, HeadRecipe
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
-    "features",
     *("secure", "noise", "clip", "sums", "colluding"),
     *("threshold", "min-clients", "cohorts", "unfinished"),
     *("ledger", "epsilon", "delta", "norm", "distance"),
 }
 _FLOWERS = {"partition-id", "num-partitions"}
 """What Flower itself may put into a node's configuration."""
+_PAIR = re.compile(r"(\S+?)=(\'[^\']*\'|\"[^\"]*\"|\S+)")
+"""Flower's own (`flwr.common.config.parse_config_args`)."""
+
+
+def read_config(text: str) -> dict[str, Any]:
+    """What an owner writes after `--node-config`, as Flower reads it.
+
+    Args:
+        text: `NAME=VALUE NAME=VALUE`, values as in TOML, or the name of a file that ends in .toml.
+
+    Raises:
+        InputError: it is neither.
+    """
+    expected = "expected NAME=VALUE with values as in TOML, or a file that ends in .toml"
+    lines = text
+    if text.endswith(".toml"):
+        with placed(Path(text)):
+            lines = Path(text).expanduser().read_text(encoding="utf-8")
+    else:
+        pairs = _PAIR.findall(text)
+        if _PAIR.sub("", text).strip():
+            raise InputError(f"--node-config {text[:100]!r}: {expected}")
+        lines = "\n".join(f"{name} = {value}" for name, value in pairs)
+    try:
+        return tomllib.loads(lines)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"--node-config: {error}; {expected}") from None
 
 
 def make_node(own: Mapping[str, Any], run: Mapping[str, Any]) -> Node:
     """The node of a machine.
 
     Args:
-        own: its `--node-config`: data (a client file), state (a folder), name (default: the
-            file's), label-column; features (of LIBSVM data, where the run does not say); identity
-            and directory for masked sums; heads (a folder) for the method kahm; its `NodePolicy`,
-            of which ledger is a file, made where it is absent with the budget of epsilon and delta
-            per norm (a record) or distance (an element).
+        own: its `--node-config`: see `Owner`.
         run: the run's configuration.
 
     Raises:
         InputError: a setting is unknown, absent or wrong, or a file cannot be used.
         dp.LedgerError: the ledger was edited.
     """
+    return Owner(own).node(run)
+
+
+class Owner:
+    """Whose records a node answers for, and what their owner insists on.
+
+    Args:
+        own: `--node-config`: data (a client file), state (a folder), name (default: the file's),
+            label-column; features (of LIBSVM data, where the run does not say); identity and
+            directory for masked sums; heads (a folder) for the method kahm; its `NodePolicy`, of
+            which ledger is a file, made where it is absent with the budget of epsilon and delta
+            per norm (a record) or distance (an element).
+
+    Attributes:
+        name: of the client.
+        state: folder of what its nodes keep.
+
+    Raises:
+        InputError: a setting is unknown, absent or wrong, or a file cannot be used.
+        dp.LedgerError: the ledger was edited.
+    """
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        check_names(own)
+        from secure_fl.crypto.identities import read_directory, read_identity
+
+        self._own = own
+        self._data = Path(str(own["data"]))
+        self.name = str(own.get("name", stem(self._data)))
+        self.state = Path(str(own["state"]))
+        self._column = str(own.get("label-column", "label"))
+        self._features = _Numbers(own)("features", int, None)
+        identity, directory = own.get("identity"), own.get("directory")
+        self._identity = None if identity is None else read_identity(Path(str(identity)))
+        self._directory = None if directory is None else read_directory(Path(str(directory)))
+        self._terms = policy_of(own, _ledger(own, self.name))
+
+    def node(self, run: Mapping[str, Any]) -> Node:
+        """The node of a run.
+
+        Args:
+            run: the run's configuration.
+
+        Raises:
+            InputError: a setting of it is unknown, absent or wrong.
+        """
+        # What a server may ask for is what is imported here: a name from a network imports nothing.
+        import secure_fl.trainers.fednl  # registers its steps
+        import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
+
+        plan = read_plan(run)
+        return Node(
+            self.name,
+            _warm(lambda: self._client(plan), self._data),
+            self.state,
+            identity=self._identity,
+            directory=self._directory,
+            terms=self._terms,
+            heads=self._keeper(plan),
+            description=plan.description,
+        )
+
+    def records(self) -> Records:
+        """The client file, for the owner's eyes: its width may be that of the records.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return read_client(self._data, self._reading(self._features, public_width=False))
+
+    def _reading(self, features: int | None, *, public_width: bool) -> ReadOptions:
+        columns = Columns(self._column)
+        return ReadOptions(columns=columns, n_features=features, public_width=public_width)
+
+    def _keeper(self, plan: Plan) -> HeadKeeper | None:
+        if not isinstance(plan.recipe, HeadRecipe) or plan.recipe.method != "kahm":
+            return None
+        if "heads" not in self._own:
+            raise InputError("--node-config heads: missing; name the folder that keeps this node's")
+        return HeadKeeper(
+            self.name,
+            plan.clients,
+            plan.classes,
+            plan.scale,
+            plan.recipe,
+            lambda: self._dataset(plan),
+            Path(str(self._own["heads"])),
+            self._terms.ledger,
+            plan.description,
+        )
+
+    def _client(self, plan: Plan) -> Client:
+        from secure_fl.training.linear import model_inputs, random_features
+
+        found = self._dataset(plan)
+        if isinstance(plan.recipe, HeadRecipe):
+            from secure_fl.heads.record_private import released_inputs
+
+            if plan.recipe.method == "kahm":
+                raise InputError("server: asks for a sum, the plan is of heads")
+            return Client(self.name, released_inputs(found.X, plan.scale, found.where), found.y)
+        random = random_features(plan.recipe, found.n_features, plan.seed)
+        inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
+        return Client(self.name, inputs, found.y)
+
+    def _dataset(self, plan: Plan) -> Dataset:
+        """The client's records; their width goes to the server, so none is taken from them."""
+        if None not in (self._features, plan.features) and self._features != plan.features:
+            raise InputError(
+                f"--node-config features: {self._features}, the run has {plan.features}; agree on"
+                " one"
+            )
+        width = plan.features if self._features is None else self._features
+        (found,) = assemble(
+            [read_client(self._data, self._reading(width, public_width=True))],
+            classes=ClassList(plan.classes),
+            n_features=width,
+            manifest="the run's classes and features",
+        )
+        return found
+
+
+def _warm(read: Callable[[], Client], file: Path) -> Callable[[], Client]:
+    """The same client again, with what it has derived, while its file is the same."""
+    kept: dict[tuple[int, ...], Client] = {}
+
+    def load() -> Client:
+        with placed(file):
+            facts = file.stat()
+        key = facts.st_ino, facts.st_size, facts.st_mtime_ns
+        if key not in kept:
+            kept.clear()
+            kept[key] = read()
+        return kept[key]
+
+    return load
+
+
+def check_names(own: Mapping[str, Any]) -> None:
+    """Raises InputError where a setting is unknown, or a needed one is missing."""
     unknown = sorted(set(own) - _NODE - _FLOWERS)
     if unknown:
         raise InputError(f"--node-config {unknown[0]}: no setting of a node; see docs/deploy.md")
     for needed in ("data", "state"):
         if needed not in own:
             raise InputError(f"--node-config {needed}: missing; see docs/deploy.md")
-    plan = read_plan(run)
-    data = Path(str(own["data"]))
-    name = str(own.get("name", stem(data)))
-    own_width = None if "features" not in own else int(own["features"])
-    reading = _Reading(data, str(own.get("label-column", "label")), own_width)
-    # What a server may ask for is what is imported here: a name from a network imports nothing.
-    import secure_fl.trainers.fednl  # registers its steps
-    import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
-    from secure_fl.crypto.identities import read_directory, read_identity
 
-    identity, directory = own.get("identity"), own.get("directory")
-    terms = NodePolicy(
+
+def policy_of(own: Mapping[str, Any], ledger: dp.Ledger | None = None) -> NodePolicy:
+    """What an owner insists on.
+
+    Args:
+        own: `--node-config`.
+        ledger: the books that it names, opened.
+
+    Raises:
+        InputError: a number is none, or out of range.
+    """
+    number = _Numbers(own)
+    return NodePolicy(
         secure=bool(own.get("secure", False)),
-        noise=float(own.get("noise", 0.0)),
-        clip=float(own.get("clip", "inf")),
-        sums=int(own.get("sums", 2**31)),
-        colluding=int(own.get("colluding", 0)),
-        threshold=None if "threshold" not in own else int(own["threshold"]),
-        min_clients=None if "min-clients" not in own else int(own["min-clients"]),
-        cohorts=int(own.get("cohorts", 1)),
-        unfinished=int(own.get("unfinished", 3)),
-        ledger=_ledger(own, name),
+        noise=number("noise", float, 0.0),
+        clip=number("clip", float, math.inf),
+        sums=number("sums", int, 2**31),
+        colluding=number("colluding", int, 0),
+        threshold=number("threshold", int, None),
+        min_clients=number("min-clients", int, None),
+        cohorts=number("cohorts", int, 1),
+        unfinished=number("unfinished", int, 3),
+        ledger=ledger,
     )
-    return Node(
-        name,
-        lambda: _client(name, reading, plan),
-        Path(str(own["state"])),
-        identity=None if identity is None else read_identity(Path(str(identity))),
-        directory=None if directory is None else read_directory(Path(str(directory))),
-        terms=terms,
-        heads=_keeper(own, name, reading, plan, terms.ledger),
-        description=plan.description,
-    )
+
+
+class _Numbers:
+    """Numbers among an owner's settings."""
+
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self._own = own
+
+    def __call__(self, name: str, kind: type, otherwise: Any) -> Any:
+        """The setting of this name; raises InputError where it is no such number."""
+        if name not in self._own:
+            return otherwise
+        found = self._own[name]
+        whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
+        real = isinstance(found, int | float) and not math.isnan(found)
+        if isinstance(found, bool) or not (whole if kind is int else real):
+            expected = "a whole number" if kind is int else "a number"
+            raise InputError(f"--node-config {name}: found {found!r}, expected {expected}")
+        return kind(found)
 
 
 def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
@@ -92,76 +276,3 @@ def _ledger(own: Mapping[str, Any], name: str) -> dp.Ledger | None:
         unit = dp.Element(float(own.get("distance", 1.0))) if norm is None else dp.Record(norm)
         budget = dp.Budget(float(own["epsilon"]), float(own.get("delta", 1e-5)), unit)
     return open_books(Path(str(own["ledger"])), name, budget)
-
-
-def _keeper(
-    own: Mapping[str, Any],
-    name: str,
-    reading: "_Reading",
-    plan: Plan,
-    ledger: dp.Ledger | None,
-) -> HeadKeeper | None:
-    if not isinstance(plan.recipe, HeadRecipe) or plan.recipe.method != "kahm":
-        return None
-    if "heads" not in own:
-        raise InputError("--node-config heads: missing; name the folder that keeps this node's")
-    return HeadKeeper(
-        name,
-        plan.clients,
-        plan.classes,
-        plan.scale,
-        plan.recipe,
-        lambda: reading.records(plan),
-        Path(str(own["heads"])),
-        ledger,
-        plan.description,
-    )
-
-
-def _client(name: str, reading: "_Reading", plan: Plan) -> Client:
-    from secure_fl.training.linear import model_inputs, random_features
-
-    found = reading.records(plan)
-    if isinstance(plan.recipe, HeadRecipe):
-        from secure_fl.heads.record_private import released_inputs
-
-        if plan.recipe.method == "kahm":
-            raise InputError("server: asks for a sum, the plan is of heads")
-        return Client(name, released_inputs(found.X, plan.scale, found.where), found.y)
-    random = random_features(plan.recipe, found.n_features, plan.seed)
-    inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
-    return Client(name, inputs, found.y)
-
-
-@frozen
-class _Reading:
-    """How a node reads its client's file.
-
-    Attributes:
-        data: the file.
-        column: of labels, in CSV files.
-        features: how many the owner says that there are, or None.
-    """
-
-    data: Path
-    column: str
-    features: int | None
-
-    def records(self, plan: Plan) -> Any:
-        """The client's records; their width goes to the server, so none is taken from them."""
-        from secure_fl.data import ClassList, Columns, ReadOptions, assemble, read_client
-
-        if None not in (self.features, plan.features) and self.features != plan.features:
-            raise InputError(
-                f"--node-config features: {self.features}, the run has {plan.features}; agree on"
-                " one"
-            )
-        width = plan.features if self.features is None else self.features
-        options = ReadOptions(columns=Columns(self.column), n_features=width, public_width=True)
-        (found,) = assemble(
-            [read_client(self.data, options)],
-            classes=ClassList(plan.classes),
-            n_features=width,
-            manifest="the run's classes and features",
-        )
-        return found

@@ -12,6 +12,11 @@ log = logging.getLogger(__name__)
 REQUEST, ANSWER = "federation request", "federation answer"
 
 
+def dropped(kind: str) -> bytes:
+    """The answer of a node that does not do what it is asked, and of what kind the reason is."""
+    return wire.encode({"dropped": kind}, kind=ANSWER)
+
+
 class Transport(Protocol):
     """Carries messages to clients by name."""
 

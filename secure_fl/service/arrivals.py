@@ -10,13 +10,19 @@ import fhe
 from secure_fl.errors import InputError
 from secure_fl.service.gate import Caller, Refusal
 from secure_fl.service.limits import Limits
+from secure_fl.service.registry import Federation
 from secure_fl.service.schema import Opening
 from secure_fl.service.sealed_query import SealedQuery
 from secure_fl.service.store import Batch, Store
 
 
 def open_batch(
-    store: Store, limits: Limits, caller: Caller, batch: str, content: bytes, digest: str
+    store: Store,
+    limits: Limits,
+    caller: Caller[Federation],
+    batch: str,
+    content: bytes,
+    digest: str,
 ) -> int:
     """Keeps a batch; 201, or 200 where the same request opened it before."""
     federation = caller.federation.manifest.fingerprint
@@ -45,7 +51,7 @@ def open_batch(
 
 
 def _read_opening(
-    limits: Limits, caller: Caller, batch: str, content: bytes
+    limits: Limits, caller: Caller[Federation], batch: str, content: bytes
 ) -> tuple[Opening, dict[str, bytes]]:
     """What a querier asks for, and the sealed queries by client.
 
@@ -81,7 +87,9 @@ def _read_opening(
     return opening, sealed
 
 
-def accept_contribution(store: Store, caller: Caller, batch: Batch, content: bytes) -> int:
+def accept_contribution(
+    store: Store, caller: Caller[Federation], batch: Batch, content: bytes
+) -> int:
     """Keeps a contribution; 201, or 200 where it was there before."""
     try:
         contribution = fhe.Contribution.from_bytes(content, source="contribution")

@@ -1,4 +1,4 @@
-"""A member's line to the evaluator: signed requests, and responses that are checked."""
+"""A member's line to a service: signed requests, and responses that are checked."""
 
 import hashlib
 import json
@@ -9,10 +9,11 @@ from typing import Any, Self
 import httpx
 from attrs import frozen
 
-from secure_fl.errors import ServiceError
+from secure_fl.errors import AwayError, ServiceError
 from secure_fl.heads.manifest import Manifest
+from secure_fl.reaching import check_proxy, lasting_cause, tls_context
+from secure_fl.service.gate import Circle
 from secure_fl.service.members import Member, signature_keys
-from secure_fl.service.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.serving import check_url
 from secure_fl.service.signing import (
     REPLY_HEADER,
@@ -47,12 +48,14 @@ class Reply:
 
 
 class Channel:
-    """Calls the evaluator as one member.
+    """Calls a service as one member.
 
     Args:
-        url: of the evaluator.
+        url: of the service.
         member: that calls.
-        manifest: of the federation, with the evaluator's key.
+        circle: manifest of the federation, or whatever else has a fingerprint and its members'
+            keys, the service's among them.
+        recipient: name of the service among the members.
         authority: PEM file of the certificate authority; None trusts the system's.
         insecure: allow plain HTTP beyond loopback.
         patience: seconds that a call is repeated while the evaluator is away or busy.
@@ -67,8 +70,9 @@ class Channel:
         self,
         url: str,
         member: Member,
-        manifest: Manifest,
+        circle: Manifest | Circle,
         *,
+        recipient: str = RECIPIENT,
         authority: Path | None = None,
         insecure: bool = False,
         patience: float = 60.0,
@@ -76,7 +80,8 @@ class Channel:
     ) -> None:
         self._url = check_url(url, insecure=insecure)
         self._member, self._patience = member, patience
-        self._federation, self._keys = manifest.fingerprint, signature_keys(manifest)
+        self._recipient, self._federation = recipient, circle.fingerprint
+        self._keys = signature_keys(circle) if isinstance(circle, Manifest) else circle.members
         # Reading the system's authorities takes a while, and plain HTTP has no use for them.
         tls = self._url.startswith("https:")
         verify = tls_context(authority) if tls else False
@@ -110,7 +115,7 @@ class Channel:
             except httpx.TransportError as error:
                 lasting = lasting_cause(error, self._url, direct=self._direct)
                 if lasting is not None:
-                    raise ServiceError(f"evaluator {self._url}: {lasting}") from None
+                    raise ServiceError(f"{self._recipient} {self._url}: {lasting}") from None
                 problem = f"cannot be reached ({type(error).__name__}); is it running?"
             else:
                 if not _passing(reply):
@@ -120,7 +125,8 @@ class Channel:
                 after = headers.get("retry-after", "")
                 pause = max(pause, float(after) if after.isdigit() else 0.0)
             if time.monotonic() + pause > end:
-                raise ServiceError(f"evaluator {self._url}: for {self._patience:.0f} s {problem}")
+                where = f"{self._recipient} {self._url}"
+                raise AwayError(f"{where}: for {self._patience:.0f} s {problem}")
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
@@ -166,7 +172,7 @@ class Channel:
 
     def _send(self, method: str, path: str, body: bytes) -> tuple[Reply, httpx.Headers]:
         target = f"/v1/{self._federation}{path}"
-        claims = new_request(self._member, RECIPIENT, self._federation, method, target, body)
+        claims = new_request(self._member, self._recipient, self._federation, method, target, body)
         headers = {"Authorization": f"{SCHEME} {signed(self._member, claims)}"}
         url = self._url + target
         with self._http.stream(method, url, content=body, headers=headers) as response:
@@ -180,13 +186,15 @@ class Channel:
     def _check(self, request: Request, response: httpx.Response, content: bytes) -> None:
         token, claims = read_token(response.headers.get(REPLY_HEADER, ""), Response)
         expected = Response(
-            sender=RECIPIENT,
+            sender=self._recipient,
             nonce=request.nonce,
             status=response.status_code,
             body=hashlib.sha256(content).hexdigest(),
         )
         if claims != expected:
-            raise ServiceError(f"evaluator {self._url}: its response answers something else")
+            raise ServiceError(
+                f"{self._recipient} {self._url}: its response answers something else"
+            )
         token.check(self._keys)
 
 

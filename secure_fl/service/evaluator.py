@@ -73,7 +73,7 @@ class Evaluator:
                 return
             await self.evaluations.changes.wait(min(left, 1.0))
 
-    async def batch(self, caller: Caller, name: str) -> Batch:
+    async def batch(self, caller: Caller[Federation], name: str) -> Batch:
         """A batch of the caller's federation.
 
         Raises:

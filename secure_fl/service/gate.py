@@ -11,18 +11,18 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import frozen
 from fastapi import Request as HttpRequest
 from fastapi import Response as HttpResponse
 from starlette.requests import ClientDisconnect
 
+from secure_fl.crypto.keys import Directory
 from secure_fl.errors import ServiceError
 from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics, Receive, Scope, Send
-from secure_fl.service.registry import Federation
 from secure_fl.service.signing import (
     LIFETIME,
     REPLY_HEADER,
@@ -34,6 +34,25 @@ from secure_fl.service.signing import (
 )
 
 log = logging.getLogger("securefl.service")
+
+
+class Circle(Protocol):
+    """Parties that speak with one service about one thing."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that they must agree on; requests name it."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Names of those that are clients."""
+
+    @property
+    def members(self) -> Directory:
+        """Keys that check signatures, by name."""
+
+
+Of = TypeVar("Of", bound=Circle)
 
 
 class Refusal(Exception):  # noqa: N818  # the answer to a request, not a defect
@@ -55,16 +74,16 @@ class Refusal(Exception):  # noqa: N818  # the answer to a request, not a defect
 
 
 @frozen
-class Caller:
+class Caller(Generic[Of]):
     """A member whose request was admitted.
 
     Attributes:
-        federation: it speaks in.
+        federation: it speaks in; whatever circle it is.
         own: this service's secrets in that federation.
         claims: that it signed.
     """
 
-    federation: Federation
+    federation: Of
     own: Member
     claims: Request
 
@@ -79,7 +98,7 @@ class Caller:
         return f"{self.claims.federation} {self.claims.sender}"
 
 
-class Gate:
+class Gate(Generic[Of]):
     """Admits requests and signs what they are answered.
 
     Args:
@@ -91,7 +110,7 @@ class Gate:
 
     def __init__(
         self,
-        federations: Mapping[str, tuple[Federation, Member]],
+        federations: Mapping[str, tuple[Of, Member]],
         limits: Limits,
         nonces: Nonces,
         metrics: Metrics,
@@ -100,7 +119,9 @@ class Gate:
         self._limits, self._nonces, self._metrics = limits, nonces, metrics
         self._rates = Buckets(limits.rate, limits.burst)
 
-    async def admit(self, request: HttpRequest, federation: str, roles: Collection[str]) -> Caller:
+    async def admit(
+        self, request: HttpRequest, federation: str, roles: Collection[str]
+    ) -> Caller[Of]:
         """The member that sent a request.
 
         Args:
@@ -115,12 +136,12 @@ class Gate:
         caller = request.state.caller = self._identify(request, federation)
         self._check_claims(request, caller)
         await self._check_nonce(caller)
-        role = "client" if caller.name in caller.federation.manifest.clients else caller.name
+        role = "client" if caller.name in caller.federation.clients else caller.name
         if role not in roles:
             raise Refusal(403, "role", f"a {role} may not do this")
         return caller
 
-    async def body(self, request: HttpRequest, caller: Caller, limit: int) -> bytes:
+    async def body(self, request: HttpRequest, caller: Caller[Of], limit: int) -> bytes:
         """A request's body, if it is what the sender signed and not longer than allowed.
 
         Raises:
@@ -141,7 +162,7 @@ class Gate:
             raise Refusal(400, "body", "not the body that was signed")
         return content
 
-    def _identify(self, request: HttpRequest, federation: str) -> Caller:
+    def _identify(self, request: HttpRequest, federation: str) -> Caller[Of]:
         """Whose signature it is; nothing of the request is believed before."""
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
         if scheme != SCHEME:
@@ -156,14 +177,14 @@ class Gate:
             raise Refusal(401, "unknown", str(error)) from None
         return Caller(*known, claims)
 
-    def _check_claims(self, request: HttpRequest, caller: Caller) -> None:
+    def _check_claims(self, request: HttpRequest, caller: Caller[Of]) -> None:
         """That the request is for this service, now, for the first time, and as it was signed."""
         claims, now = caller.claims, time.time()
         path, query = request.scope["raw_path"], request.scope["query_string"]
         target = (path + b"?" + query if query else path).decode("latin-1")
         if (claims.recipient, claims.federation, claims.method, claims.target) != (
             caller.own.name,
-            caller.federation.manifest.fingerprint,
+            caller.federation.fingerprint,
             request.method,
             target,
         ):
@@ -173,7 +194,7 @@ class Gate:
                 401, "expired", f"signed more than {LIFETIME:.0f} s ago, or clocks differ"
             )
 
-    async def _check_nonce(self, caller: Caller) -> None:
+    async def _check_nonce(self, caller: Caller[Of]) -> None:
         """That the request is sent for the first time, within the sender's rate.
 
         What is beyond the rate is not stored, and a replayed request costs its sender nothing.
@@ -190,7 +211,7 @@ class Gate:
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> HttpResponse:
         """The answer to a request that is not granted; signed where the sender is known."""
-        caller: Caller | None = getattr(request.state, "caller", None)
+        caller: Caller[Of] | None = getattr(request.state, "caller", None)
         self._metrics.refusals.labels(refusal.reason).inc()
         sender = f"member {caller.name}" if caller else "an unknown sender"
         log.warning("refused %d (%s): %s", refusal.status, refusal.reason, sender)
@@ -220,7 +241,7 @@ class _InPieces(HttpResponse):
 
 
 def reply(
-    caller: Caller | None,
+    caller: Caller[Any] | None,
     status: int,
     content: Mapping[str, Any] | bytes,
     *,

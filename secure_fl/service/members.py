@@ -45,7 +45,7 @@ def make_member_keys(path: Path) -> str:
         InputError: the file exists.
     """
     write_identity(path)
-    return _read(path, "").public
+    return read_secrets(path, "").public
 
 
 def read_member(path: Path, name: str, manifest: Manifest) -> Member:
@@ -54,7 +54,7 @@ def read_member(path: Path, name: str, manifest: Manifest) -> Member:
     Raises:
         InputError: the file cannot be used, or belongs to another member.
     """
-    found = _read(path, name)
+    found = read_secrets(path, name)
     listed = member_keys(manifest)
     if name not in listed:
         raise InputError(f"member {name!r}: the federation has {', '.join(listed)[:200]}")
@@ -110,7 +110,12 @@ def enrol(manifest: Manifest, keys: Mapping[str, str]) -> Manifest:
     return make_manifest(**{**facts, "members": [(name, keys[name]) for name in names]})
 
 
-def _read(path: Path, name: str) -> Member:
+def read_secrets(path: Path, name: str) -> Member:
+    """A party's secrets, whoever lists their public halves.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
     # Checks mode and length of the file.
     identity = read_identity(path)
     sealing = X25519PrivateKey.from_private_bytes(derive(path.read_bytes(), b"sealing key"))

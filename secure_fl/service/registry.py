@@ -35,6 +35,16 @@ class Federation:
     public: fhe.PublicKey
     members: Directory
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the manifest."""
+        return self.manifest.fingerprint
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Of the manifest."""
+        return self.manifest.clients
+
     def contribution_bytes(self, queries: int) -> int:
         """The most bytes that a contribution to so many queries has."""
         return ciphertext_bytes(self.public, queries) + _ROOM

@@ -127,7 +127,20 @@ def serve(app: Any, address: Address, *, stop: Callable[[], None], ending: Endin
     address.check()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    config = uvicorn.Config(
+    config = configured(app, address)
+    _Server(config, stop, ending, address.doors.head).run(sockets_of(address))
+    if ending.reason is not None:
+        raise ServiceError(f"the service cannot go on: {ending.reason}; start it again")
+
+
+def configured(app: Any, address: Address) -> uvicorn.Config:
+    """How uvicorn runs an application of ours.
+
+    Args:
+        app: an ASGI application.
+        address: where, checked.
+    """
+    return uvicorn.Config(
         app,
         host=address.host,
         port=address.port,
@@ -145,13 +158,18 @@ def serve(app: Any, address: Address, *, stop: Callable[[], None], ending: Endin
         limit_concurrency=1000,
         timeout_graceful_shutdown=30,
     )
+
+
+def sockets_of(address: Address) -> list[socket.socket]:
+    """What listens at an address.
+
+    Raises:
+        InputError: nothing can.
+    """
     try:
-        sockets = listening(address.host, address.port, address.doors.per_address)
+        return listening(address.host, address.port, address.doors.per_address)
     except OSError as error:
         raise InputError(
             f"{address.host}:{address.port}: cannot be listened on ({error.strerror or error});"
             " choose another --host or --port"
         ) from error
-    _Server(config, stop, ending, address.doors.head).run(sockets)
-    if ending.reason is not None:
-        raise ServiceError(f"the service cannot go on: {ending.reason}; start it again")

@@ -647,6 +647,43 @@ def _described(folder: Path) -> tuple[list[bytes], Read]:
     return [wire.encode(value, kind="federation request")], read
 
 
+@parser("node: an app's settings")
+def _app(folder: Path) -> tuple[list[bytes], Read]:
+    import zipfile
+
+    from secure_fl.flower.app_settings import settings_of_app
+
+    text = '[tool.flwr.app.config]\nmethod = "krr"\nridge = 0.1\n[tool.flwr.app.config.a]\nb = 1\n'
+    samples = []
+    for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", kind) as archive:
+            archive.writestr("pyproject.toml", text)
+        samples.append(made.getvalue())
+    return samples, lambda data: settings_of_app(data, {})
+
+
+@parser("training: a message", m.of_envelope(m.of_tensors))
+def _training_message(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.federation import wire
+    from secure_fl.flower.descriptions import as_array
+    from secure_fl.service.coordinator import MESSAGE
+    from secure_fl.service.trainee import read_message
+
+    told = {"number": "ab", "request": as_array(b"what"), "settings": {"method": "krr", "seed": 1}}
+    return [wire.encode(told, kind=MESSAGE)], read_message
+
+
+@parser("training: an answer", m.of_envelope(m.of_tensors))
+def _training_answer(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.federation import wire
+    from secure_fl.flower.descriptions import as_array
+    from secure_fl.service.coordinator import FETCH, handed_in
+
+    told = {"last": "ab", "answer": as_array(b"what")}
+    return [wire.encode(told, kind=FETCH)], handed_in
+
+
 class NotFollowedError(Exception):
     """The errors that a function's own docstring states, where its caller takes them."""
 

@@ -37,9 +37,17 @@ def write_parties(folder: Path, *, classes: tuple[str, ...] = CLASSES) -> None:
 
 
 def start_node(
-    net: Loopback, name: str, ssh: Path | None = None, process: str | None = None
+    net: Loopback,
+    name: str,
+    ssh: Path | None = None,
+    process: str | None = None,
+    *,
+    flowers: bool = False,
 ) -> None:
-    """A SuperNode with all that a client may have; its process has the client's name."""
+    """A node with all that a client may have, securefl's or Flower's own.
+
+    Its process has the client's name.
+    """
     folder = net.folder
     config: dict[str, str | bool | float] = {
         "data": str(folder / "clients" / f"{name}.npz"),
@@ -48,7 +56,7 @@ def start_node(
         "identity": str(folder / f"{name}.key"),
         "directory": str(folder / "members.json"),
     }
-    net.supernode(process or name, config, ssh)
+    (net.supernode if flowers else net.node)(process or name, config, ssh)
 
 
 def write_run(net: Loopback, name: str, **settings: Any) -> Path:

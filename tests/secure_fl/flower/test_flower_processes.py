@@ -5,20 +5,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from kahm import classify
 from secure_fl.data import read_clients
-from secure_fl.demo.flower_parties import Certificates, Loopback, loopback
+from secure_fl.demo.credentials import write_certificates, write_ssh_key
+from secure_fl.demo.flower_parties import Loopback, loopback
 from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import head_path
@@ -43,6 +38,7 @@ pytest.importorskip("flwr", reason="needs the extra `flower` (pip install secure
 
 @pytest.fixture
 def net(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Loopback]:
+    """With securefl's nodes, and their state in a database."""
     write_parties(tmp_path, classes=getattr(request, "param", CLASSES))
     with loopback(tmp_path) as found:
         found.superlink()
@@ -51,65 +47,28 @@ def net(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Loopback]:
         yield found
 
 
+@pytest.fixture
+def flowers(tmp_path: Path) -> Iterator[Loopback]:
+    """With Flower's own nodes."""
+    write_parties(tmp_path)
+    with loopback(tmp_path) as found:
+        found.superlink()
+        for name in NAMES:
+            start_node(found, name, flowers=True)
+        yield found
+
+
 # ------------------------------------------------------------------------------------------- TLS
 
 
-def write_certificates(folder: Path) -> Certificates:
-    """An authority, and a certificate of it for 127.0.0.1."""
-    now, keys = datetime.now(UTC), [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, n)]) for n in ("ca", "superlink")]
-    found = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
-    for place, (path, is_authority) in enumerate(
-        ((found.authority, True), (found.certificate, False))
-    ):
-        address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(names[place])
-            .issuer_name(names[0])
-            .public_key(keys[place].public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(address, critical=False)
-            .add_extension(
-                x509.SubjectKeyIdentifier.from_public_key(keys[place].public_key()), critical=False
-            )
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(keys[0].public_key()),
-                critical=False,
-            )
-            .sign(keys[0], hashes.SHA256())
-        )
-        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    found.key.write_bytes(
-        keys[1].private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return found
-
-
-def write_ssh_key(folder: Path, name: str) -> Path:
-    key = ec.generate_private_key(ec.SECP384R1())
-    path = folder / f"{name}.ssh"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-    )
-    public = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    path.with_suffix(".pub").write_bytes(key.public_key().public_bytes(*public))
-    return path
-
-
-def test_heads_are_trained_over_tls_by_registered_nodes_and_stay_with_them(tmp_path: Path) -> None:
-    """The heads are those of one process; a stranger, and a node without TLS, get nowhere."""
+@pytest.mark.parametrize(
+    "flowers", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["securefl", "flower"]
+)
+def test_heads_are_trained_over_tls_by_registered_nodes_and_stay_with_them(
+    tmp_path: Path, flowers: bool
+) -> None:
+    """The heads are those of one process; a stranger's node gets nowhere and is told why."""
+    refused = "Failed to initialize the connection" if flowers else "does not take the key of"
     write_parties(tmp_path)
     with loopback(tmp_path, write_certificates(tmp_path)) as net:
         net.superlink()
@@ -121,14 +80,16 @@ def test_heads_are_trained_over_tls_by_registered_nodes_and_stay_with_them(tmp_p
         ]
         for name, command in zip(NAMES, commands, strict=True):
             assert command.wait(timeout=LONGEST) == 0, net.log(f"register {name}")
-            start_node(net, name, keys[name])
-        start_node(net, "c0", write_ssh_key(tmp_path, "stranger"), process="stranger")
+            start_node(net, name, keys[name], flowers=flowers)
+        stranger = {"data": str(tmp_path / "clients" / "c0.npz"), "state": str(tmp_path / "other")}
+        start = net.supernode if flowers else net.node
+        start("stranger", stranger, write_ssh_key(tmp_path, "stranger"))
         app = write_run(net, "heads", method="kahm", batch_size=5)
         out = tmp_path / "heads.run"
         options = "--runtime", "flower", "--superlink", "here", "--out", str(out)
         run = net.start("heads", "securefl", "train", str(app), *options)
         assert run.wait(timeout=LONGEST) == 0, net.log("heads")
-        wait_for(lambda: "Failed to initialize the connection" in net.log("stranger"), net, "heads")
+        wait_for(lambda: refused in net.log("stranger"), net, "heads")
     manifest = load_manifest(out)
     data = read_clients(tmp_path / "clients")
     expected = train_heads([(each.name, each.X, each.y) for each in data], manifest)
@@ -148,9 +109,17 @@ def test_heads_are_trained_over_tls_by_registered_nodes_and_stay_with_them(tmp_p
 
 
 @pytest.mark.slow
-def test_fednewton_on_flower_has_the_bytes_of_one_process(net: Loopback) -> None:
-    assert start_run(net, "plain", rounds=1).wait(timeout=LONGEST) == 0
-    assert weights(net, "plain").tobytes() == in_process(net, 1).tobytes()
+def test_fednewton_on_flowers_own_nodes_has_the_bytes_of_one_process(flowers: Loopback) -> None:
+    assert start_run(flowers, "plain", rounds=1).wait(timeout=LONGEST) == 0
+    assert weights(flowers, "plain").tobytes() == in_process(flowers, 1).tobytes()
+
+
+@pytest.mark.slow
+def test_masked_sums_on_flowers_own_nodes_give_the_model_of_one_process(flowers: Loopback) -> None:
+    options = {"secure": True, "max_weight": 100.0}
+    start_run(flowers, "masked", rounds=1, **options).wait(timeout=LONGEST)
+    expected = in_process(flowers, 1, secure=True)
+    np.testing.assert_allclose(weights(flowers, "masked"), expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -229,16 +198,16 @@ app = make_client_app(node)
 
 
 @pytest.mark.slow
-def test_a_trainer_of_ones_own_runs_on_flower_fednl_with_masked_sums(net: Loopback) -> None:
-    app = write_run(net, "own")
+def test_a_trainer_of_ones_own_runs_on_flower_fednl_with_masked_sums(flowers: Loopback) -> None:
+    app = write_run(flowers, "own")
     (app / "securefl_app" / "server.py").write_text(OWN_SERVER)
     (app / "securefl_app" / "client.py").write_text(OWN_CLIENT)
-    net.run("own", app).wait(timeout=LONGEST)
-    found = net.folder / "own.run.npy"
-    assert found.exists(), net.log("own") + net.log("c0")
+    flowers.run("own", app).wait(timeout=LONGEST)
+    found = flowers.folder / "own.run.npy"
+    assert found.exists(), flowers.log("own") + flowers.log("c0")
     clients = [
         Client(each.name, each.X, np.where(each.y == 0, 1.0, -1.0))
-        for each in read_clients(net.folder / "clients")
+        for each in read_clients(flowers.folder / "clients")
     ]
     fed = Federation(clients, aggregation=SecureAggregation())
     (*_, state) = fednl(fed, LogisticRidge(0.1), d=6, rounds=1, option=2)
@@ -246,6 +215,28 @@ def test_a_trainer_of_ones_own_runs_on_flower_fednl_with_masked_sums(net: Loopba
 
 
 # ---------------------------------------------------------------------------- machines that fail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "masked"])
+def test_a_node_killed_between_two_messages_and_started_again_is_not_missed(
+    net: Loopback, secure: bool
+) -> None:
+    """It keeps its number at the SuperLink, and answers what it was asked before it died."""
+    options = {"secure": True, "max_weight": 100.0} if secure else {}
+    run = start_run(net, "again", rounds=6, time_out=60, **options)
+    for number in (0, 2, 4):
+        wait_for(lambda number=number: f"round {number}:" in net.log("again"), net, "again")
+        net.kill("c1")
+        start_node(net, "c1")
+    run.wait(timeout=LONGEST)
+    assert "round 6: 3 of 3 clients" in net.log("again")
+    assert net.log("again").count("3 of 3 clients") == 7
+    found, expected = weights(net, "again"), in_process(net, 6, secure=secure)
+    if secure:
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    else:
+        assert found.tobytes() == expected.tobytes()
 
 
 @pytest.mark.slow

@@ -15,9 +15,12 @@ from secure_fl.federation import (
     Federation,
     QuorumError,
     SecureAggregation,
+    wire,
 )
 from secure_fl.federation.privacy import UNIT
 from secure_fl.flower import NetworkFederation, NodePolicy
+from secure_fl.flower.memory import Memory
+from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear import fednewton, private_ridge
 from secure_fl.trainers.linear._noisy_moments import MomentNoise, local_noisy_moments
@@ -135,3 +138,98 @@ def test_sums_are_answered_until_the_budget_is_spent(post: Post) -> None:
 def test_a_node_with_books_answers_no_step_without_noise(post: Post) -> None:
     with pytest.raises(QuorumError):
         next(fednewton(over(post), SquaredLoss(0.1, 3), rounds=1))
+
+
+# --------------------------------------------------------------------- messages that come twice
+
+
+class Doubled:
+    """A network that delivers every message twice, to a node made anew each time."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._count = 0
+        self.pairs: list[tuple[bytes, bytes]] = []
+
+    def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
+        found = {}
+        for name, request in requests.items():
+            self._count += 1
+            number = f"message {self._count}"
+            once, again = (self._post.node(name).answer(request, number) for _ in range(2))
+            self.pairs.append((once, again))
+            found[name] = again
+        return found
+
+
+def test_a_message_that_comes_twice_is_answered_alike_and_booked_once(post: Post) -> None:
+    """A second time the steps of a masked sum would be refused, and its noise paid for again."""
+    doubled = Doubled(post)
+    fed = NetworkFederation(doubled, NAMES, aggregation=SECURE, threshold=2)
+    assert np.isfinite(fed.sum(local_noisy_moments, MomentNoise(1.0, 3, SIGMA))).all()
+    assert len(doubled.pairs) == 15
+    assert all(once == again for once, again in doubled.pairs)
+    assert events(post) == [1, 1, 1]
+
+
+def test_an_older_message_that_comes_again_gets_nothing(post: Post) -> None:
+    node = post.node("c0")
+    question = wire.encode({"do": "name"}, kind=REQUEST)
+    first = node.answer(question, "first")
+    node.answer(question, "second")
+    assert wire.decode(first, kind=ANSWER) == {"name": "c0"}
+    again = wire.decode(post.node("c0").answer(question, "first"), kind=ANSWER)
+    assert again == {"dropped": "Repeated"}
+
+
+class Killed(BaseException):
+    """The end of the process."""
+
+
+def test_a_node_killed_when_it_had_booked_books_nothing_again_for_that_sum(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the message that it was killed in, nor for another of the same sum."""
+    held: list[bytes] = []
+
+    def network(requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
+        found = {}
+        for name, request in requests.items():
+            asked = wire.decode(request, kind=REQUEST)["do"]
+            if name == "c0" and asked == "mask":
+                held.append(request)
+            else:
+                found[name] = post.node(name).answer(request, f"{name} {asked}")
+        return found
+
+    fed = NetworkFederation(network, NAMES, aggregation=SECURE, threshold=2)
+    fed.sum(local_noisy_moments, MomentNoise(1.0, 3, SIGMA))
+    assert events(post) == [0, 1, 1]
+    node, spend = post.node("c0"), Ledger.spend
+
+    def killed(self: Ledger, event: Any) -> None:
+        spend(self, event)
+        raise Killed
+
+    monkeypatch.setattr(Ledger, "spend", killed)
+    # A process that is killed writes nothing any more.
+    monkeypatch.setattr("secure_fl.flower.memory.Memory.keep", _only_the_first_time(Memory.keep))
+    with pytest.raises(Killed):
+        node.answer(held[0], "mask")
+    monkeypatch.undo()
+    assert events(post) == [1, 1, 1]
+    for number, told in (("mask", "Interrupted"), ("another", "ProtocolError")):
+        found = wire.decode(post.node("c0").answer(held[0], number), kind=ANSWER)
+        assert found == {"dropped": told}
+    assert events(post) == [1, 1, 1]
+
+
+def _only_the_first_time(keep: Any) -> Any:
+    calls: list[int] = []
+
+    def kept(self: Memory, what: Any) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            keep(self, what)
+
+    return kept

@@ -1,14 +1,36 @@
-"""Why a service cannot be reached, where the cause is one that waiting does not mend."""
+"""Why another party cannot be reached, where the cause is one that waiting does not mend."""
 
 import socket
 import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from attrs import frozen
+
 from secure_fl.errors import InputError
 
 _PROBE = 5.0
 """Seconds to find out whether the other side speaks TLS."""
+
+
+@frozen
+class Remedies:
+    """What to do, in the words of the caller's own options.
+
+    Attributes:
+        untrusted: the other side's certificate is not trusted.
+        plain: it does not speak TLS.
+        encrypted: it speaks TLS, and was called without.
+    """
+
+    untrusted: str = (
+        "name the PEM file of who signed it (--authority), or the name that the certificate is for"
+    )
+    plain: str = "call it by http://, or give it a certificate"
+    encrypted: str = "call it by https://"
+
+
+_SERVICE = Remedies()
 
 
 def check_proxy(url: str) -> str:
@@ -41,29 +63,29 @@ def tls_context(authority: Path | None) -> ssl.SSLContext:
     except OSError as error:
         raise InputError(
             f"{authority}: holds no certificate in PEM ({error.strerror or error}); name the file"
-            " of who signed the evaluator's"
+            " of who signed the other side's"
         ) from error
 
 
-def lasting_cause(error: BaseException, url: str, *, direct: bool) -> str | None:
+def lasting_cause(
+    error: BaseException, url: str, *, direct: bool, remedies: Remedies = _SERVICE
+) -> str | None:
     """What is wrong and what to do; None where trying again later makes sense.
 
     Args:
         error: what a call of the service raised.
         url: of the service.
         direct: whether it is called without a proxy, so that its port can be asked.
+        remedies: what to do.
     """
     parts = urlsplit(url)
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not trusted ({tls.verify_message}); name the PEM file of who"
-            " signed it (--authority), or the name that the certificate is for"
-        )
+        return f"its certificate is not trusted ({tls.verify_message}); {remedies.untrusted}"
     if tls is not None and tls.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
-        return "it does not speak TLS on this port; call it by http://, or give it a certificate"
+        return f"it does not speak TLS on this port; {remedies.plain}"
     if parts.scheme == "http" and direct and _speaks_tls(parts.hostname, parts.port or 80):
-        return "it speaks TLS on this port; call it by https://"
+        return f"it speaks TLS on this port; {remedies.encrypted}"
     return None
 
 

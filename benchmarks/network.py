@@ -1,0 +1,281 @@
+"""What does an exchange between a server and its clients cost over a network?
+
+Server and nodes run as processes of this machine: over Flower with Flower's own nodes and with
+securefl's (`securefl flower node`), without TLS and with TLS and registered keys, the SuperLink's
+state in memory and in a database; and over the service's channel (`securefl serve client`).
+FedNewton trains on the digits, in the clear and masked; a round has two sums, of which a masked one
+takes five exchanges. What a message costs does not depend much on what is in it, so the seconds of
+an exchange (one message to each node and its answer) stand beside the processor time of a message,
+of the nodes and of what carries it. Weights are compared with those of one process.
+"""
+
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import numpy as np
+from attrs import frozen
+
+from benchmarks._harness import Run, Table, benchmark
+from secure_fl.crypto.identities import write_identity
+from secure_fl.data import read_clients, write_clients
+from secure_fl.data.samples import digits_split
+from secure_fl.data.splitting import Division, divide
+from secure_fl.demo.credentials import write_certificates, write_ssh_key
+from secure_fl.demo.flower_parties import POLL, Loopback, loopback
+from secure_fl.flower.app import write_app
+from secure_fl.service.coordinator import SERVER
+from secure_fl.trainers.methods.newton import FedNewton
+from secure_fl.training.linear import train_linear_model
+from secure_fl.training.linear_model import LinearModel
+
+SEED = 0
+SUMS = 2
+"""Of a round of FedNewton without a safeguard."""
+EXCHANGES = {False: 1, True: 5}
+"""Of a sum, by whether it is masked."""
+LONGEST = 1800.0
+COLUMNS = [
+    *("nodes", "which", "server", "sums", "rounds", "round s", "exchange s"),
+    *("node ms a message", "server ms a message", "difference"),
+]
+WHICH = {
+    "flower": "flower-supernode",
+    "node": "securefl flower node",
+    "service": "securefl serve client",
+}
+
+
+@frozen
+class Case:
+    """One deployment.
+
+    Attributes:
+        nodes: how many.
+        kind: Flower's own nodes, securefl's for Flower, or those of the service's channel.
+        secure: masked sums.
+        rounds: of FedNewton.
+        memory: the SuperLink keeps its state in memory; else in a database.
+        tls: with TLS and registered keys.
+    """
+
+    nodes: int
+    kind: Literal["flower", "node", "service"] = "node"
+    secure: bool = False
+    rounds: int = 5
+    memory: bool = True
+    tls: bool = False
+
+    @property
+    def which(self) -> str:
+        """The nodes' command."""
+        return WHICH[self.kind]
+
+    @property
+    def place(self) -> str:
+        """What carries the messages, and how."""
+        if self.kind == "service":
+            return f"train --runtime service{', TLS' if self.tls else ''}"
+        kept = "memory" if self.memory else "database"
+        return f"SuperLink, {kept}{', TLS, keys' if self.tls else ''}"
+
+
+@frozen
+class Found:
+    """What a deployment used.
+
+    Attributes:
+        seconds: of each round.
+        nodes: processor seconds of all nodes between two rounds.
+        server: of the SuperLink, or of the service's server, in the same time.
+        rounds: between them.
+        weights: at the end.
+    """
+
+    seconds: list[float]
+    nodes: float
+    server: float
+    rounds: int
+    weights: Any
+
+
+def _write_parties(folder: Path, count: int) -> list[str]:
+    train, _ = digits_split(np.random.default_rng(SEED))
+    write_clients(folder / "clients", divide(train, Division("iid", count, 1.0), SEED))
+    names = [client.name for client in read_clients(folder / "clients")]
+    public = {name: write_identity(folder / f"{name}.key") for name in names}
+    public[SERVER] = write_identity(folder / "training.key")
+    (folder / "members.json").write_text(json.dumps(public))
+    return names
+
+
+@contextlib.contextmanager
+def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str]]]:
+    names = _write_parties(folder, case.nodes)
+    certificates = write_certificates(folder) if case.tls else None
+    with loopback(folder, certificates) as net:
+        if case.kind != "service":
+            net.superlink(memory=case.memory)
+        for name in names:
+            config: dict[str, str | bool | float] = {
+                "data": str(folder / "clients" / f"{name}.npz"),
+                "state": str(folder / name),
+                "identity": str(folder / f"{name}.key"),
+                "directory": str(folder / "members.json"),
+            }
+            if case.kind == "service":
+                net.client(name, config)
+            else:
+                start = net.supernode if case.kind == "flower" else net.node
+                start(name, config, _registered(net, name) if case.tls else None)
+        yield net, names
+
+
+def _registered(net: Loopback, name: str) -> Path:
+    """A node's key that the SuperLink knows."""
+    key = write_ssh_key(net.folder, name)
+    command = ("flwr", "supernode", "register", str(key.with_suffix(".pub")), net.name)
+    net.start(f"register {name}", *command).wait(timeout=LONGEST)
+    return key
+
+
+def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case) -> Found:
+    clients = read_clients(net.folder / "clients")
+    out = net.folder / "run"
+    settings = {
+        "clients": ",".join(names),
+        "classes": ",".join(clients[0].classes),
+        "method": method.method,
+        "rounds": method.rounds,
+        "ridge": method.ridge,
+        "safeguard": method.safeguard,
+        "secure": case.secure,
+        "max-weight": float(max(map(len, clients))),
+        "out": str(out),
+    }
+    write_app(net.folder / "app", settings)
+    if case.kind == "service":
+        process = net.train("run", net.folder / "app", out)
+    else:
+        process = net.run("run", net.folder / "app")
+    server = "run" if case.kind == "service" else "superlink"
+    first = _used(net, names, server, 0)
+    last = _used(net, names, server, method.rounds)
+    process.wait(timeout=LONGEST)
+    if not out.exists():
+        raise RuntimeError(net.log("run"))
+    return Found(
+        seconds=_seconds(out / "metrics.jsonl"),
+        nodes=last[0] - first[0],
+        server=last[1] - first[1],
+        rounds=method.rounds,
+        weights=LinearModel.load(out).weights,
+    )
+
+
+def _used(net: Loopback, names: list[str], server: str, number: int) -> tuple[float, float]:
+    """Processor seconds of nodes and server when a round is over."""
+    end = time.monotonic() + LONGEST
+    while f"round {number}:" not in net.log("run"):
+        if time.monotonic() > end or "Traceback" in net.log("run"):
+            raise RuntimeError(net.log("run"))
+        time.sleep(0.05)
+    nodes = sum(map(net.processor_seconds, names))
+    return nodes, net.processor_seconds(server)
+
+
+def _here(folder: Path, method: FedNewton, secure: bool) -> tuple[list[float], Any]:
+    metrics = folder / "here.jsonl"
+    found = train_linear_model(
+        read_clients(folder / "clients"), method, secure=secure, metrics=metrics
+    )
+    return _seconds(metrics), found.model.weights
+
+
+def _seconds(metrics: Path) -> list[float]:
+    """Of the rounds after the first state, which has one sum."""
+    return [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()][1:]
+
+
+def _measure(table: Table, case: Case) -> None:
+    method = FedNewton(rounds=case.rounds, ridge=1e-3, safeguard=False)
+    exchanges = SUMS * EXCHANGES[case.secure]
+    sums = "masked" if case.secure else "plain"
+    with (
+        tempfile.TemporaryDirectory(prefix="securefl-") as name,
+        _deployment(Path(name), case) as (net, names),
+    ):
+        here, expected = _here(net.folder, method, case.secure)
+        found = _over_network(net, names, method, case)
+    near, far = statistics.median(here), statistics.median(found.seconds)
+    messages = found.rounds * exchanges * case.nodes
+    one = case.nodes, "one process", "none", sums, case.rounds, near, near / exchanges
+    table.add(*one, None, None, 0.0)
+    table.add(
+        *(case.nodes, case.which, case.place, sums, case.rounds, far, far / exchanges),
+        *(1000 * found.nodes / messages, 1000 * found.server / messages),
+        float(np.abs(found.weights - expected).max()),
+    )
+
+
+def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
+    if quick:
+        return [Case(3, rounds=2), Case(3, "service", rounds=20)]
+    few = nodes[0]
+    return [
+        Case(few),
+        Case(few, "flower", rounds=2),
+        Case(few, "service", rounds=50),
+        Case(few, "service", secure=True, rounds=20),
+        Case(few, "service", tls=True, secure=True, rounds=20),
+        Case(few, memory=False),
+        Case(few, tls=True),
+        Case(few, tls=True, secure=True, rounds=3),
+        Case(few, secure=True, rounds=3),
+        Case(few, "flower", secure=True, rounds=1),
+        *(Case(count, "service", rounds=20) for count in nodes[1:]),
+        *(Case(count, rounds=3) for count in nodes[1:]),
+    ]
+
+
+@benchmark(
+    "what does an exchange between a server and its clients cost over a network?",
+    click.option(
+        "--nodes",
+        multiple=True,
+        type=click.IntRange(2),
+        default=(3, 10),
+        show_default=True,
+        help="The first number in all deployments, the others with securefl's nodes.",
+    ),
+    click.option("--only", type=click.IntRange(1), help="One of the deployments, by its place."),
+)
+def main(run: Run, nodes: tuple[int, ...], only: int | None) -> None:
+    """Times rounds of FedNewton on nodes of this machine."""
+    cases = _cases(run.quick, nodes)
+    if only is not None:
+        cases = cases[only - 1 : only]
+    run.seeds(SEED)
+    run.parameter(method="fednewton", superexec_poll_seconds=POLL)
+    table = run.table("medians over rounds", COLUMNS)
+    for case in cases:
+        run.progress(f"{case.nodes} nodes, {case.which}, {case.place}, masked {case.secure}")
+        _measure(table, case)
+    run.note("difference: largest of the weights from those of one process; 0 is the same bytes")
+    run.note("all processes share this machine's cores; on machines of their own nodes wait less")
+    run.note(
+        "node and server ms: of one core, of all their processes, between the first and the"
+        " last round, their looks for messages included"
+    )
+    if run.quick:
+        run.note("quick: securefl's nodes and plain sums alone")
+
+
+if __name__ == "__main__":
+    main()
