@@ -202,6 +202,7 @@ def show_classes(
     found: list[str],
     labels: list[str] | None,
     facts: Mapping[str, Any] = MappingProxyType({}),
+    beside: Sequence[str] | None = None,
 ) -> None:
     """A class a line, and how many are right where the file has labels.
 
@@ -210,6 +211,7 @@ def show_classes(
         found: a class a query.
         labels: of the queries, where they have some.
         facts: more for machines to read.
+        beside: what people read after each class and a tab.
     """
     data: dict[str, Any] = {"classes": found, **facts}
     if labels is not None:
@@ -217,4 +219,5 @@ def show_classes(
         right = sum(a == b for a, b in zip(found, labels, strict=True))
         data["accuracy"] = right / len(found)
         output.note(f"accuracy against the file's labels: {right}/{len(found)}")
-    output.result(data, "\n".join(found))
+    lines = found if beside is None else map("\t".join, zip(found, beside, strict=True))
+    output.result(data, "\n".join(lines))

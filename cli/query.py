@@ -1,6 +1,5 @@
-"""`securefl encrypt`, `infer`, `decrypt`: a batch by files; `securefl query`: over a network."""
+"""`securefl encrypt` and `decrypt`: a batch by files; `securefl query`: over a network."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,13 @@ if TYPE_CHECKING:
 
 SUFFIX = ".contribution"
 
-_run = click.option("--run", type=click.Path(exists=True, path_type=Path), help="The run folder.")
-_keys = click.option("--keys", type=click.Path(exists=True, path_type=Path), help="Key folder.")
-_rows = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
+run_option = click.option(
+    "--run", type=click.Path(exists=True, path_type=Path), help="The run folder."
+)
+keys_option = click.option(
+    "--keys", type=click.Path(exists=True, path_type=Path), help="Key folder."
+)
+rows_option = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
 
 
 @click.command()
@@ -39,7 +42,7 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
     help="The batch's audit secret: written where absent, else read; not for the evaluator.",
 )
 @click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
-@_rows
+@rows_option
 @read_options
 @output_options
 def encrypt(
@@ -59,11 +62,12 @@ def encrypt(
     import fhe
     from secure_fl.errors import InputError
     from secure_fl.files import new_files
-    from secure_fl.heads.codes import head_codes
+    from secure_fl.heads.codes import head_codes, refuse_masked
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.heads.run_folder import load_run
 
     manifest, heads = load_run(run, clients)
+    refuse_masked(manifest)
     options = make_read_options(**reading)
     features, _ = read_queries(queries, manifest, options, parse_rows(rows))
     names = [f"{head.client}{SUFFIX}" for head in heads]
@@ -132,96 +136,6 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
     return found
 
 
-def _contributions(sources: Sequence[Path]) -> list[Path]:
-    from secure_fl.errors import InputError
-
-    found: list[Path] = []
-    for source in sources:
-        found += sorted(source.glob(f"*{SUFFIX}")) if source.is_dir() else [source]
-    if not found:
-        raise InputError(f"{sources[0]}: holds no {SUFFIX} file; make them with securefl encrypt")
-    return found
-
-
-@click.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--mode",
-    type=click.Choice(["encrypted", "simulate", "plain"]),
-    default="encrypted",
-    show_default=True,
-    help="simulate and plain classify QUERIES here, without keys; plain takes exact measures.",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
-@_keys
-@_run
-@_rows
-@read_options
-@output_options
-def infer(
-    output: Output,
-    sources: tuple[Path, ...],
-    mode: str,
-    out: Path | None,
-    keys: Path | None,
-    run: Path | None,
-    rows: str | None,
-    **reading: Any,
-) -> None:
-    """Answer a batch: from the contributions in SOURCES, on ciphertexts.
-
-    With --mode simulate or plain, SOURCES is one file of queries and --run names the heads.
-    """
-    if mode != "encrypted":
-        if run is None or len(sources) != 1:
-            raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
-        _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
-        return
-    if keys is None or out is None:
-        raise click.UsageError("encrypted answers need --keys and --out")
-    import fhe
-    from fhe.advice import advice
-    from fhe.answered import record_answered, refuse_answered
-    from secure_fl.errors import InputError
-
-    if out.exists():
-        raise InputError(f"{out}: exists already; remove it or choose another file")
-    messages = [fhe.load_contribution(path) for path in _contributions(sources)]
-    evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
-    refuse_answered(keys, messages)
-    output.note(advice(evaluation.parameters, messages[0].queries))
-    with output.progress() as progress:
-        answer = fhe.evaluate(messages, evaluation, public, progress=progress)
-        output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
-        size = answer.save(out)
-    record_answered(keys, answer)
-    output.result(
-        {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
-        f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
-    )
-
-
-def _infer_in_the_clear(
-    output: Output, queries: Path, run: Path, mode: str, rows: str | None, options: Any
-) -> None:
-    import numpy as np
-
-    import fhe
-    from kahm import classify
-    from secure_fl.heads.codes import head_codes, rule_parameters
-    from secure_fl.heads.queries import parse_rows, read_queries
-    from secure_fl.heads.run_folder import all_measures, load_run
-
-    manifest, heads = load_run(run)
-    features, labels = read_queries(queries, manifest, options, parse_rows(rows))
-    if mode == "plain":
-        found = classify(all_measures(heads, features, manifest))
-    else:
-        codes = np.stack([head_codes(head, features, manifest) for head in heads], axis=1)
-        found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
-    show_classes(output, [manifest.classes[c] for c in found], labels)
-
-
 @click.command()
 @click.argument("answer", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
@@ -253,9 +167,11 @@ def decrypt(
     from fhe.checking import check_agreement, check_same_batch
     from fhe.retirement import retiring
     from secure_fl.errors import InputError
+    from secure_fl.heads.codes import refuse_masked
     from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
+    refuse_masked(manifest)
     message = fhe.load_answer(answer)
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
@@ -321,7 +237,7 @@ def decrypt(
 )
 @click.option("--batch", help="Name of the query batch; default: new.")
 @click.option("--fetch", is_flag=True, help="Wait for the batch that was opened before.")
-@_rows
+@rows_option
 @read_options
 @passphrase_option
 @output_options

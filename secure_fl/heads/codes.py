@@ -12,6 +12,7 @@ from fhe import (
     choose_parameters,
     encode_measures,
 )
+from secure_fl.errors import InputError
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 
@@ -28,6 +29,20 @@ def head_codes(head: Head, features: NDArray[Any], manifest: Manifest) -> NDArra
     return encode_measures(head.measures(features, manifest), manifest.bits, code_range)
 
 
+def refuse_masked(manifest: Manifest) -> None:
+    """Refuses a federation whose rule has neither keys nor ciphertexts, where these are wanted.
+
+    Raises:
+        InputError: its rule is masked; names what answers under it.
+    """
+    if manifest.rule == "masked":
+        raise InputError(
+            "federation: its rule is masked (federation.json), which has no keys, no ciphertexts"
+            " and no service yet; answer with `securefl infer QUERIES --run RUN`, or train with"
+            " --rule tournament"
+        )
+
+
 def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) -> RuleParameters:
     """The circuit's parameters of a federation.
 
@@ -35,7 +50,11 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
         manifest: the federation's facts.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
         block: integers that one call of a compiled function compares.
+
+    Raises:
+        InputError: the federation's rule is masked.
     """
+    refuse_masked(manifest)
     return RuleParameters(
         contributors=len(manifest.clients),
         classes=len(manifest.classes),
@@ -50,9 +69,12 @@ def batched_parameters(manifest: Manifest) -> BatchedParameters:
     """The parameters of a federation for batches of thousands.
 
     Args:
-        manifest: the federation's facts. Its rule may be either: both name the same class.
+        manifest: the federation's facts. Its rule may be tournament or paper: both name the same
+            class.
 
     Raises:
+        InputError: the federation's rule is masked.
         fhe.InputError: more contributors, classes or code bits than the engine offers.
     """
+    refuse_masked(manifest)
     return choose_parameters(len(manifest.clients), len(manifest.classes), manifest.bits)
