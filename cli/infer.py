@@ -100,6 +100,7 @@ def infer(
         refuse_given(_HERE, "for --mode encrypted; the heads of one machine are wanted")
         if keys is None or out is None:
             raise click.UsageError("encrypted answers need --keys and --out")
+        _refuse_masked(run)
         _infer_encrypted(output, sources, keys, out)
         return
     refuse_given(_OF_CIPHERTEXTS, f"for --mode {mode}")
@@ -122,6 +123,14 @@ def _mode_of(run: Path | None) -> str:
     from secure_fl.heads.manifest import load_manifest
 
     return "masked" if run is not None and load_manifest(run).rule == "masked" else "encrypted"
+
+
+def _refuse_masked(run: Path | None) -> None:
+    from secure_fl.heads.codes import refuse_masked
+    from secure_fl.heads.manifest import load_manifest
+
+    if run is not None:
+        refuse_masked(load_manifest(run))
 
 
 def _contributions(sources: Sequence[Path]) -> list[Path]:

@@ -7,6 +7,8 @@ the sum (`Parameters.agreed`): contributors that were told different things have
 the threshold and the session stand in `Parameters` anyway.
 """
 
+from typing import Any
+
 from attrs import frozen
 from numpy.typing import NDArray
 
@@ -29,7 +31,7 @@ class Told:
 
     federation: str
     batch: str
-    queries: NDArray[object]
+    queries: NDArray[Any]
 
     def agreed(self, coding: RowCoding, first: int, last: int) -> bytes:
         """32 bytes that stand for all this, of the sum over queries `first` to `last` - 1."""

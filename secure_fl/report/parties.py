@@ -13,13 +13,31 @@ class Circumstances:
         private_heads: whether heads hold releases instead of records.
         record_epsilon: what the releases imply for a whole record, in words; "" without.
         aggregated: whether a trainer ran whose server saw sums.
-        rule: "tournament" or "paper".
+        rule: "tournament", "paper" or "masked".
     """
 
     private_heads: bool
     record_epsilon: str
     aggregated: bool
     rule: str
+
+
+_ENCRYPTED = (
+    "Answers tell about the records behind the heads. Encryption hides the computation and not"
+    " the result.",
+    "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
+    " names, the code width, sizes and times.",
+    "Nothing is signed: send files over an authenticated channel.",
+)
+_MASKED = (
+    "Answers tell about the records behind the heads, and under this rule more than a class: the"
+    " smallest code of all. A distance of 0 says that a record like the query is there.",
+    "No key opens a contribution. Of n contributors with the threshold t fewer than 2 t - n may"
+    " tell whoever adds all that they know; by default a third of them.",
+    "Whoever adds learns the numbers of queries, contributors and classes, the contributors' names,"
+    " the code width, who drops out, and times.",
+    "securefl evaluates this rule on one machine (securefl infer); the service refuses it.",
+)
 
 
 def access(case: Circumstances) -> list[tuple[str, ...]]:
@@ -31,9 +49,7 @@ def access(case: Circumstances) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("a client, of its own", "yes", head, "yes, in the clear", "yes", "yes, before it", "no"),
         ("another client", "no", of_another, "yes, in the clear", "no", "no", "no"),
-        ("evaluator", "no", "no", "no", "no", "no: ciphertexts", "no: ciphertexts"),
-        ("querier", "no", "no", "its own", "no", "if it is handed one", result),
-        ("querier and evaluator together", "no", "no", "yes", pooled, "yes", result),
+        *(_of_masked() if case.rule == "masked" else _of_ciphertexts(pooled, result)),
         (
             "reader of this page",
             "no",
@@ -49,15 +65,38 @@ def access(case: Circumstances) -> list[tuple[str, ...]]:
     return rows
 
 
+def _of_ciphertexts(pooled: str, result: str) -> list[tuple[str, ...]]:
+    return [
+        ("evaluator", "no", "no", "no", "no", "no: ciphertexts", "no: ciphertexts"),
+        ("querier", "no", "no", "its own", "no", "if it is handed one", result),
+        ("querier and evaluator together", "no", "no", "yes", pooled, "yes", result),
+    ]
+
+
+def _of_masked() -> list[tuple[str, ...]]:
+    """The querier may be the one that adds and opens: there is no key to keep from it."""
+    result = "class and smallest code"
+    who = "who adds the rows and opens the sum"
+    common = ("no", "no", "yes, if it is the querier")
+    return [
+        (who, *common, "the smallest of all, its class", "no: masked", result),
+        (
+            f"{who}, with contributors below the bound",
+            "no",
+            "no",
+            "yes",
+            "the smallest of the others, its class",
+            "no: masked",
+            result,
+        ),
+    ]
+
+
 def remarks(case: Circumstances) -> list[str]:
     """What the table cannot say."""
     found = [
         "Contributors see queries in the clear: each of them must fold the query.",
-        "Answers tell about the records behind the heads. Encryption hides the computation and not"
-        " the result.",
-        "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
-        " names, the code width, sizes and times.",
-        "Nothing is signed: send files over an authenticated channel.",
+        *(_MASKED if case.rule == "masked" else _ENCRYPTED),
     ]
     if case.private_heads:
         found.insert(
