@@ -8,6 +8,7 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.keys import new_batch
+from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
 from cli.methods import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 from cli.query import SUFFIX, keys_option, rows_option, run_option
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from secure_fl.heads.judging import Band
     from secure_fl.heads.manifest import Manifest
 
-NO_CLASS = "no known class"
 _OF_MASKED = frozenset({"quorum", "degree", "exact_heads", "distance", "calibrate", "unknown_from"})
 _OF_CIPHERTEXTS = frozenset({"keys", "out"})
 _HERE = frozenset({"leave_one_out"})
@@ -50,17 +50,13 @@ _HERE = frozenset({"leave_one_out"})
     is_flag=True,
     help="masked: let heads answer that are no differentially private releases.",
 )
-@click.option("--distance", is_flag=True, help="masked: print the smallest distance too.")
+@distance_option
 @click.option(
     "--calibrate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="masked: labelled public queries; accuracy by distance, on standard error.",
 )
-@click.option(
-    "--unknown-from",
-    type=click.FloatRange(0, 1),
-    help=f'masked: answer "{NO_CLASS}" from this distance on.',
-)
+@unknown_option
 @click.option(
     "--leave-one-out",
     is_flag=True,
@@ -204,7 +200,7 @@ class _Asked:
         unknown_from: float | None,
     ) -> None:
         """The rule as secure sums of all contributors in this process."""
-        from secure_fl.heads.masked import distances, masked_answer, masked_rule
+        from secure_fl.heads.masked import masked_answer, masked_rule
 
         exact_heads, quorum, degree = terms
         rule = masked_rule(self.manifest, threshold=quorum, degree=degree)
@@ -212,33 +208,22 @@ class _Asked:
         facts: dict[str, Any] = {}
         with output.progress() as progress:
             if calibrate is not None:
-                bands = self._bands(rule, calibrate, progress)
-                facts["calibration"] = [_band_json(band) for band in bands]
-            batch = new_batch()
+                facts["calibration"] = show_bands(output, self._bands(rule, calibrate, progress))
+            facts["batch"] = batch = new_batch()
             answer = masked_answer(
                 rule, self.heads, self.features, self.manifest, batch=batch, progress=progress
             )
-        if calibrate is not None:
-            _show_bands(output, bands)
-        missing = [name for name in self.manifest.clients if name not in answer.contributors]
-        if missing:
-            output.note(f"answered without {', '.join(missing)}")
-        classes = [self.manifest.classes[c] for c in answer.classes]
-        near = distances(answer.codes, self.manifest)
-        if unknown_from is not None:
-            classes = [
-                NO_CLASS if d >= unknown_from else c for c, d in zip(classes, near, strict=True)
-            ]
-            output.note(f"{classes.count(NO_CLASS)} of {len(classes)} queries: {NO_CLASS}")
-        facts |= {
-            "batch": batch,
-            "present": list(answer.contributors),
-            "bytes_a_contributor": answer.bytes_a_contributor,
-        }
-        beside = [f"{d:.4f}" for d in near] if distance else None
-        if distance:
-            facts["distances"] = [float(d) for d in near]
-        show_classes(output, classes, self.labels, facts, beside)
+        facts["bytes_a_contributor"] = answer.bytes_a_contributor
+        show_masked(
+            output,
+            self.manifest,
+            answer,
+            answer.contributors,
+            self.labels,
+            facts,
+            distance=distance,
+            unknown_from=unknown_from,
+        )
 
     def leave_one_out(self, output: Output, mode: str, exact_heads: bool) -> None:
         """Which contributor helps, and which one harms."""
@@ -303,8 +288,7 @@ class _Asked:
 
     def _bands(self, rule: Any, path: Path, progress: Any) -> "list[Band]":
         from secure_fl.errors import InputError
-        from secure_fl.heads.judging import calibrate, label_indices
-        from secure_fl.heads.masked import distances, masked_answer
+        from secure_fl.heads.masked import masked_answer
         from secure_fl.heads.queries import read_queries
 
         features, labels = read_queries(path, self.manifest, self._reading, slice(None))
@@ -313,23 +297,4 @@ class _Asked:
         answer = masked_answer(
             rule, self.heads, features, self.manifest, batch=new_batch(), progress=progress
         )
-        right = answer.classes == label_indices(labels, self.manifest.classes)
-        return calibrate(distances(answer.codes, self.manifest), right)
-
-
-def _band_json(band: "Band") -> dict[str, Any]:
-    return {
-        "least": band.least,
-        "most": band.most,
-        "queries": band.queries,
-        "accuracy": band.accuracy,
-    }
-
-
-def _show_bands(output: Output, bands: "Sequence[Band]") -> None:
-    output.note("calibration, by distance:")
-    for band in bands:
-        output.note(
-            f"  {band.least:.4f} to {band.most:.4f}: {band.right} of {band.queries} right"
-            f" ({band.accuracy:.1%})"
-        )
+        return bands_of(answer, labels, self.manifest)

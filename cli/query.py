@@ -7,10 +7,13 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.keys import get_passphrase, new_batch, passphrase_option
+from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
+from cli.methods import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
+    from secure_fl.heads.manifest import Manifest
     from secure_fl.service.desk import Desk
 
 SUFFIX = ".contribution"
@@ -198,7 +201,7 @@ def decrypt(
 @click.command()
 @click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@keys_option
 @click.option(
     "--identity",
     required=True,
@@ -213,7 +216,13 @@ def decrypt(
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
 @click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
-@click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
+@click.option(
+    "--quorum",
+    type=click.IntRange(1),
+    help="Contributors that suffice; default: all, of the rule masked above two thirds.",
+)
+@distance_option
+@unknown_option
 @click.option(
     "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
 )
@@ -245,13 +254,15 @@ def query(
     output: Output,
     queries: Path,
     run: Path,
-    keys: Path,
+    keys: Path | None,
     identity: Path,
     url: str,
     authority: Path | None,
     insecure: bool,
     proxy: str | None,
     quorum: int | None,
+    distance: bool,
+    unknown_from: float | None,
     patience: float,
     lifetime: float,
     audit: int | None,
@@ -266,7 +277,8 @@ def query(
     """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts.
 
     Known answers are mixed in, a wrong one retires the keys, and the evaluator is not told what was
-    found in its answer.
+    found in its answer. Under the rule masked there are no keys: the contributors' rows are added
+    under masks, and this command opens the sum.
     """
     from secure_fl.service.extra import check_extra
 
@@ -274,7 +286,7 @@ def query(
     import functools
 
     import fhe
-    from fhe.audit import known_for, new_audit, spend_audit
+    from fhe.audit import spend_audit
     from fhe.engines import tfhe_public_key
     from fhe.keys import load_secret_keys
     from secure_fl.heads.manifest import load_manifest
@@ -291,6 +303,28 @@ def query(
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
+    terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
+    line = functools.partial(
+        Channel, url, member, manifest, authority=authority, insecure=insecure, proxy=proxy
+    )
+    if manifest.rule == "masked":
+        refuse_given({"keys", "audit_file", "passphrase_file"}, "for the rule masked")
+        asks = Querier(member, manifest, None, line())
+        batch = batch or new_batch()
+        known = _known(Desk(run), batch, len(features), manifest, audit, leak_bits, fetch=fetch)
+        _ask_masked(
+            output,
+            (asks, Desk(run), features, labels),
+            batch,
+            known,
+            None if fetch else terms,
+            distance=distance,
+            unknown_from=unknown_from,
+        )
+        return
+    refuse_given({"distance", "unknown_from"}, f"for the rule {manifest.rule}")
+    if keys is None:
+        raise click.UsageError(f"the rule is {manifest.rule}: name the folder of keys with --keys")
     public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
     secret = load_secret_keys(keys, get_passphrase(passphrase_file))
     batch = batch or new_batch()
@@ -301,31 +335,11 @@ def query(
         known = None if fetch else _audit(audit or None, audit_file, batch)
         _keep_audit(known, audit_file, batch)
         spend = functools.partial(spend_audit, audit_file, batch)
-    elif fetch:
-        known = None if audit == 0 else _kept_audit(desk, batch)
     else:
-        classes = len(manifest.classes)
-        count = known_for(len(features), classes, bits=leak_bits) if audit is None else audit
-        known = new_audit(count) if count else None
-        if known is not None:
-            desk.keep_audit(batch, known)
-    channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
-    asks = Querier(member, manifest, public, channel)
+        known = _known(desk, batch, len(features), manifest, audit, leak_bits, fetch=fetch)
+    asks = Querier(member, manifest, public, line())
     with output.progress() as progress:
         output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
-        heard: set[str] = set()
-
-        def on_status(status: Any) -> None:
-            for name, reason in asks.refusals(status, batch).items():
-                if name not in heard:
-                    output.note(f"{name} declined: {reason}")
-                    heard.add(name)
-            sent = sum(state == "sent" for state in status["clients"].values())
-            progress("contributions", sent, len(status["clients"]))
-            if status["total"]:
-                progress("evaluating", status["done"], status["total"])
-
-        terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
         found = ask(
             asks,
             keys,
@@ -335,7 +349,7 @@ def query(
             known=known,
             terms=None if fetch else terms,
             spend=spend,
-            on_status=on_status,
+            on_status=_telling(output, progress, asks, batch),
         )
     if known is not None:
         output.note(f"all {known.known} known answers are right")
@@ -346,3 +360,86 @@ def query(
         output.note(f"answered without {', '.join(missing)}")
     facts = {"batch": batch, "present": list(found.present)}
     show_classes(output, [manifest.classes[c] for c in found.classes], labels, facts)
+
+
+def _known(
+    desk: "Desk",
+    batch: str,
+    queries: int,
+    manifest: "Manifest",
+    audit: int | None,
+    leak_bits: float,
+    *,
+    fetch: bool,
+) -> "Audit | None":
+    """The known answers of a batch: those that were mixed in, or new ones that are kept."""
+    from fhe.audit import known_for, new_audit
+
+    if fetch:
+        return None if audit == 0 else _kept_audit(desk, batch)
+    classes = len(manifest.classes)
+    count = known_for(queries, classes, bits=leak_bits) if audit is None else audit
+    known = new_audit(count) if count else None
+    if known is not None:
+        desk.keep_audit(batch, known)
+    return known
+
+
+def _telling(output: Output, progress: Any, asks: Any, batch: str) -> Any:
+    """Shows how far a batch is, and who declined it."""
+    heard: set[str] = set()
+
+    def on_status(status: Any) -> None:
+        for name, reason in asks.refusals(status, batch).items():
+            if name not in heard:
+                output.note(f"{name} declined: {reason}")
+                heard.add(name)
+        sent = sum(state == "sent" for state in status["clients"].values())
+        progress("contributions", sent, len(status["clients"]))
+        if status["total"]:
+            progress("evaluating", status["done"], status["total"])
+
+    return on_status
+
+
+def _ask_masked(
+    output: Output,
+    asked: tuple[Any, "Desk", Any, list[str] | None],
+    batch: str,
+    known: "Audit | None",
+    terms: Any,
+    *,
+    distance: bool,
+    unknown_from: float | None,
+) -> None:
+    """A batch under the rule masked: the sum is opened here."""
+    from secure_fl.service.masked_querier import ask_masked
+
+    asks, desk, features, labels = asked
+    manifest = asks.manifest
+    with output.progress() as progress:
+        output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
+        found = ask_masked(
+            asks,
+            desk,
+            features,
+            batch=batch,
+            known=known,
+            terms=terms,
+            on_status=_telling(output, progress, asks, batch),
+        )
+    if known is not None:
+        output.note(f"all {known.known} known answers are right")
+    facts: dict[str, Any] = {"batch": batch}
+    if distance and labels is not None:
+        facts["calibration"] = show_bands(output, bands_of(found, labels, manifest))
+    show_masked(
+        output,
+        manifest,
+        found,
+        found.present,
+        labels,
+        facts,
+        distance=distance,
+        unknown_from=unknown_from,
+    )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from cli.methods import refuse_given
 from cli.output import Output, output_options
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -136,7 +137,14 @@ def evaluator(
 @serve.command()
 @click.argument("run", type=_folder)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
-@click.option("--keys", required=True, type=_folder, help="Folder with the querier's public.key.")
+@click.option(
+    "--keys", type=_folder, help="Folder with the querier's public.key; none for the rule masked."
+)
+@click.option(
+    "--exact-heads",
+    is_flag=True,
+    help="Rule masked: answer with a head that is no differentially private release.",
+)
 @click.option("--identity", "key", required=True, type=_file, help="Secret file of the client.")
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
@@ -146,7 +154,11 @@ def evaluator(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
 )
 @click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
-@click.option("--min-quorum", type=click.IntRange(1), help="Default: 2, or 1 of one client.")
+@click.option(
+    "--min-quorum",
+    type=click.IntRange(1),
+    help="Default: 2, or 1 of one client; rule masked: above two thirds.",
+)
 @click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
 @click.option(
     "--near",
@@ -167,7 +179,8 @@ def contributor(
     output: Output,
     run: Path,
     client: str,
-    keys: Path,
+    keys: Path | None,
+    exact_heads: bool,
     key: Path,
     url: str,
     authority: Path | None,
@@ -185,8 +198,9 @@ def contributor(
 
     check_extra()
     from secure_fl.heads.manifest import load_manifest
+    from secure_fl.heads.masked import MaskedPolicy
     from secure_fl.service.channel import Channel
-    from secure_fl.service.contributor import ContributorPolicy
+    from secure_fl.service.contributor import ContributorPolicy, least_quorum
     from secure_fl.service.contributor_app import (
         ContributorService,
         load_contributor,
@@ -194,11 +208,15 @@ def contributor(
     )
     from secure_fl.service.serving import Address, serve
 
-    least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
+    manifest = load_manifest(run)
+    if manifest.rule != "masked":
+        refuse_given({"exact_heads"}, f"for the rule {manifest.rule}")
+    least = least_quorum(manifest) if min_quorum is None else min_quorum
     terms = ContributorPolicy(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
-        made = load_contributor(run, client, keys, key, state, terms)
+        policy = MaskedPolicy(exact_heads=exact_heads)
+        made = load_contributor(run, client, keys, key, state, terms, policy)
         progress("loading the circuit and the head", 1, 1)
     channel = Channel(
         url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy

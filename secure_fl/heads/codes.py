@@ -37,9 +37,9 @@ def refuse_masked(manifest: Manifest) -> None:
     """
     if manifest.rule == "masked":
         raise InputError(
-            "federation: its rule is masked (federation.json), which has no keys, no ciphertexts"
-            " and no service yet; answer with `securefl infer QUERIES --run RUN`, or train with"
-            " --rule tournament"
+            "federation: its rule is masked (federation.json), which has no keys and no"
+            " ciphertexts; answer with `securefl infer QUERIES --run RUN`, over a network with"
+            " `securefl query`, without --keys"
         )
 
 

@@ -9,7 +9,7 @@ the threshold and the session stand in `Parameters` anyway.
 
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from secure_fl.federation import wire
@@ -27,11 +27,16 @@ class Told:
         federation: fingerprint of its manifest: classes, codes, range, measure and members.
         batch: name of the query batch.
         queries: the scaled queries that it folds, bit for bit, shape (queries, features).
+        salt: 32 random bytes that contributors and querier alone know, where others see the digest:
+            without them it would tell whoever guesses the queries.
+        known: secret of the known answers that are mixed in, or nothing.
     """
 
     federation: str
     batch: str
     queries: NDArray[Any]
+    salt: bytes = field(default=b"", repr=False)
+    known: bytes = field(default=b"", repr=False)
 
     def agreed(self, coding: RowCoding, first: int, last: int) -> bytes:
         """32 bytes that stand for all this, of the sum over queries `first` to `last` - 1."""
@@ -42,6 +47,8 @@ class Told:
                 "federation": self.federation,
                 "batch": self.batch,
                 "queries": self.queries,
+                "salt": self.salt.hex(),
+                "known": self.known.hex(),
                 "coding": (coding.bits, coding.classes, coding.word_bits),
                 "part": (first, last),
             }

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from secure_fl.crypto.identities import read_identity, write_identity
 from secure_fl.crypto.keys import KEY, Directory, Identity, derive
 from secure_fl.errors import InputError
-from secure_fl.heads.codes import refuse_masked
 from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
 
 
@@ -71,9 +70,8 @@ def member_keys(manifest: Manifest) -> Mapping[str, str]:
     """Public keys by name.
 
     Raises:
-        InputError: the manifest lists none, or the federation's rule is not one of the service's.
+        InputError: the manifest lists none.
     """
-    refuse_masked(manifest)
     if not manifest.members:
         raise InputError(
             "federation.json: lists no keys of members; add them with securefl serve enrol"
@@ -99,10 +97,8 @@ def enrol(manifest: Manifest, keys: Mapping[str, str]) -> Manifest:
         keys: public keys of all clients, of "querier" and of "evaluator", by name.
 
     Raises:
-        InputError: a party is missing, unknown, or two of them have the same key; or the
-            federation's rule is not one of the service's.
+        InputError: a party is missing, unknown, or two of them have the same key.
     """
-    refuse_masked(manifest)
     names = [*manifest.clients, *ROLES]
     wrong = sorted(set(names) ^ set(keys))
     if wrong:
