@@ -8,8 +8,10 @@ import click
 from cli.output import Output, show_classes
 
 if TYPE_CHECKING:
+    from fhe.audit import Audit
     from secure_fl.heads.judging import Band
     from secure_fl.heads.manifest import Manifest
+    from secure_fl.service.desk import Desk
 
 NO_CLASS = "no known class"
 
@@ -90,3 +92,73 @@ def show_bands(output: Output, bands: "Sequence[Band]") -> list[dict[str, Any]]:
         }
         for band in bands
     ]
+
+
+def telling(output: Output, progress: Any, asks: Any, batch: str) -> Any:
+    """What shows how far a batch of the service is, and who declined it."""
+    heard: set[str] = set()
+
+    def on_status(status: Any) -> None:
+        for name, reason in asks.refusals(status, batch).items():
+            if name not in heard:
+                output.note(f"{name} declined: {reason}")
+                heard.add(name)
+        sent = sum(state == "sent" for state in status["clients"].values())
+        progress("contributions", sent, len(status["clients"]))
+        if status["total"]:
+            progress("evaluating", status["done"], status["total"])
+
+    return on_status
+
+
+def ask_masked(
+    output: Output,
+    asked: tuple[Any, "Desk", Any, list[str] | None],
+    batch: str,
+    known: "Audit | None",
+    terms: Any,
+    *,
+    distance: bool,
+    unknown_from: float | None,
+) -> None:
+    """Asks a batch over the network; the sum is opened here.
+
+    Args:
+        output: where to.
+        asked: the querier, its memory, the scaled queries, and their labels where they have some.
+        batch: its name.
+        known: known answers to mix in, or None.
+        terms: of the batch; None for one that was opened before.
+        distance: whether distances are shown.
+        unknown_from: distance from which on no class is known, or None.
+    """
+    from secure_fl.service import masked_querier
+
+    asks, desk, features, labels = asked
+    manifest = asks.manifest
+    with output.progress() as progress:
+        output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
+        found = masked_querier.ask_masked(
+            asks,
+            desk,
+            features,
+            batch=batch,
+            known=known,
+            terms=terms,
+            on_status=telling(output, progress, asks, batch),
+        )
+    if known is not None:
+        output.note(f"all {known.known} known answers are right")
+    facts: dict[str, Any] = {"batch": batch}
+    if distance and labels is not None:
+        facts["calibration"] = show_bands(output, bands_of(found, labels, manifest))
+    show_masked(
+        output,
+        manifest,
+        found,
+        found.present,
+        labels,
+        facts,
+        distance=distance,
+        unknown_from=unknown_from,
+    )

@@ -7,7 +7,7 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.keys import get_passphrase, new_batch, passphrase_option
-from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
+from cli.masked import ask_masked, distance_option, telling, unknown_option
 from cli.methods import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 
@@ -312,7 +312,7 @@ def query(
         asks = Querier(member, manifest, None, line())
         batch = batch or new_batch()
         known = _known(Desk(run), batch, len(features), manifest, audit, leak_bits, fetch=fetch)
-        _ask_masked(
+        ask_masked(
             output,
             (asks, Desk(run), features, labels),
             batch,
@@ -349,7 +349,7 @@ def query(
             known=known,
             terms=None if fetch else terms,
             spend=spend,
-            on_status=_telling(output, progress, asks, batch),
+            on_status=telling(output, progress, asks, batch),
         )
     if known is not None:
         output.note(f"all {known.known} known answers are right")
@@ -383,63 +383,3 @@ def _known(
     if known is not None:
         desk.keep_audit(batch, known)
     return known
-
-
-def _telling(output: Output, progress: Any, asks: Any, batch: str) -> Any:
-    """Shows how far a batch is, and who declined it."""
-    heard: set[str] = set()
-
-    def on_status(status: Any) -> None:
-        for name, reason in asks.refusals(status, batch).items():
-            if name not in heard:
-                output.note(f"{name} declined: {reason}")
-                heard.add(name)
-        sent = sum(state == "sent" for state in status["clients"].values())
-        progress("contributions", sent, len(status["clients"]))
-        if status["total"]:
-            progress("evaluating", status["done"], status["total"])
-
-    return on_status
-
-
-def _ask_masked(
-    output: Output,
-    asked: tuple[Any, "Desk", Any, list[str] | None],
-    batch: str,
-    known: "Audit | None",
-    terms: Any,
-    *,
-    distance: bool,
-    unknown_from: float | None,
-) -> None:
-    """A batch under the rule masked: the sum is opened here."""
-    from secure_fl.service.masked_querier import ask_masked
-
-    asks, desk, features, labels = asked
-    manifest = asks.manifest
-    with output.progress() as progress:
-        output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
-        found = ask_masked(
-            asks,
-            desk,
-            features,
-            batch=batch,
-            known=known,
-            terms=terms,
-            on_status=_telling(output, progress, asks, batch),
-        )
-    if known is not None:
-        output.note(f"all {known.known} known answers are right")
-    facts: dict[str, Any] = {"batch": batch}
-    if distance and labels is not None:
-        facts["calibration"] = show_bands(output, bands_of(found, labels, manifest))
-    show_masked(
-        output,
-        manifest,
-        found,
-        found.present,
-        labels,
-        facts,
-        distance=distance,
-        unknown_from=unknown_from,
-    )

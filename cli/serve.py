@@ -80,6 +80,12 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
     help="Of one address at once; 0 behind a proxy, for no cap.",
 )
 @click.option("--keep", default=86400.0, show_default=True, help="Seconds that answers are kept.")
+@click.option(
+    "--step",
+    default=15.0,
+    show_default=True,
+    help="Rule masked: seconds for a contributor's message, from the second of a sum on.",
+)
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
 @output_options
 def evaluator(
@@ -98,9 +104,13 @@ def evaluator(
     burst: int,
     connections: int,
     keep: float,
+    step: float,
     grace: float,
 ) -> None:
-    """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each."""
+    """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
+
+    A federation whose rule is masked has no keys: its folder holds federation.json alone.
+    """
     from secure_fl.service.extra import check_extra
 
     check_extra()
@@ -128,7 +138,7 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
-    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep)
+    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep, step=step)
     made = Evaluator(found, state, limits)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)

@@ -50,7 +50,7 @@ class Evaluator:
         self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
         self.gate = Gate(federations, limits, self.nonces, self.metrics)
         by_name = {name: federation for name, (federation, _) in federations.items()}
-        self.exchanges = Exchanges(self.store, by_name)
+        self.exchanges = Exchanges(self.store, by_name, limits.step)
         folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(
             self.store,

@@ -2,7 +2,7 @@
 
 A batch of a federation whose rule is masked is one secure sum of five steps. A step is closed when
 everybody's message is there, or the threshold's and nobody else will come in time: in the first
-step the querier's patience counts, in the others `STEP` seconds. Whoever is not in then has dropped
+step the querier's patience counts, in the others `Limits.step`. Whoever is not in then has dropped
 out. The last messages are sealed to the querier; with the masked sum they are the answer, which the
 querier alone opens.
 
@@ -26,9 +26,6 @@ from secure_fl.service.store import Batch, Store
 
 log = logging.getLogger("securefl.service")
 
-STEP = 15.0
-"""Seconds that a contributor has for a message once the step before is closed."""
-
 
 class Exchange:
     """One batch's sum.
@@ -37,9 +34,13 @@ class Exchange:
         batch: at work.
         federation: its own.
         kept: its messages.
+        seconds: that contributors have for a message from the second on.
     """
 
-    def __init__(self, batch: Batch, federation: Federation, kept: ExchangeStore) -> None:
+    def __init__(
+        self, batch: Batch, federation: Federation, kept: ExchangeStore, seconds: float
+    ) -> None:
+        self._seconds = seconds
         self.batch, self._manifest, self._kept = batch, federation.manifest, kept
         agreed = bytes.fromhex(batch.agreed)
         parameters = sum_parameters(self._manifest, batch.name, batch.quorum, agreed)
@@ -63,6 +64,16 @@ class Exchange:
     def arrived(self) -> frozenset[str]:
         """Clients whose message of this step is here."""
         return frozenset(self._opened) if self.step == STEPS else self._server.arrived
+
+    @property
+    def complete(self) -> bool:
+        """Whether the message of everybody who may still send one is here."""
+        return not self._coming
+
+    @property
+    def _coming(self) -> frozenset[str]:
+        declined = {name for name, state in self.batch.clients.items() if state == "declined"}
+        return self._server.members - declined - self.arrived
 
     def take(self, client: str, step: int, message: bytes) -> int:
         """Takes a message and keeps it; 201, or 200 where it was there before.
@@ -97,9 +108,7 @@ class Exchange:
         Raises:
             QuorumError: too few contributors are left, or the batch expired.
         """
-        declined = {name for name, state in self.batch.clients.items() if state == "declined"}
-        there = self.arrived
-        coming = self._server.members - declined - there
+        there, coming = self.arrived, self._coming
         if len(there) + len(coming) < self._quorum:
             raise QuorumError(
                 f"{len(there) + len(coming)} contributors are left in step {self.step} of"
@@ -125,7 +134,7 @@ class Exchange:
 
     def _close(self) -> None:
         self._replies = self._server.close_step()
-        self._until = time.time() + STEP
+        self._until = time.time() + self._seconds
 
     def _receive(self, step: int, client: str, message: bytes) -> None:
         """Hands a message to the sum.
@@ -160,18 +169,24 @@ class Exchanges:
     Args:
         store: of the batches.
         federations: by fingerprint.
+        seconds: that contributors have for a message from the second on.
     """
 
-    def __init__(self, store: Store, federations: Mapping[str, Federation]) -> None:
+    def __init__(self, store: Store, federations: Mapping[str, Federation], seconds: float) -> None:
+        self._seconds = seconds
         self._store, self._federations = store, federations
         self._kept = ExchangeStore(store)
         self._lock = threading.Lock()
         self._found: dict[int, Exchange] = {}
 
     def take(self, batch: Batch, client: str, step: int, message: bytes) -> int:
-        """As `Exchange.take`, if the batch is at work."""
+        """As `Exchange.take`, if the batch is at work; the last one closes the step."""
         with self._lock:
-            return self._of(batch).take(client, step, message)
+            exchange = self._of(batch)
+            status = exchange.take(client, step, message)
+            if exchange.complete:
+                self._move(batch, time.time())
+            return status
 
     def reply(self, batch: Batch, client: str, step: int) -> bytes | None:
         """As `Exchange.reply`, if the batch is at work."""
@@ -189,12 +204,15 @@ class Exchanges:
                 batch = self._store.by_number(number)
                 if batch is None:
                     continue
-                try:
-                    moved |= self._of(batch).advance(now)
-                except (QuorumError, ProtocolError, InputError) as error:
-                    self._store.fail(batch, str(error))
-                    moved = True
+                moved |= self._move(batch, now)
         return moved
+
+    def _move(self, batch: Batch, now: float) -> bool:
+        try:
+            return self._of(batch).advance(now)
+        except (QuorumError, ProtocolError, InputError, Refusal) as error:
+            self._store.fail(batch, str(error))
+            return True
 
     def _of(self, batch: Batch) -> Exchange:
         if batch.state != "collecting" or not batch.agreed:
@@ -203,7 +221,8 @@ class Exchanges:
             raise Refusal(409, "state", "its federation is not served any more")
         found = self._found.get(batch.id)
         if found is None:
-            found = Exchange(batch, self._federations[batch.federation], self._kept)
+            federation = self._federations[batch.federation]
+            found = Exchange(batch, federation, self._kept, self._seconds)
             self._found[batch.id] = found
         # Who declined since is news to it.
         found.batch = batch

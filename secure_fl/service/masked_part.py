@@ -48,7 +48,7 @@ class MaskedPart:
         self, member: Member, manifest: Manifest, facts: Facts, codes: Ints, told: Told
     ) -> None:
         self._member, self._manifest = member, manifest
-        self._batch, self._codes = facts.batch, codes
+        self._batch, self._codes, self._expires = facts.batch, codes, facts.expires
         self._coding = coding_of(manifest)
         # Its own digest counts; the one in the facts is what the evaluator goes by.
         agreed = told.agreed(self._coding, 0, facts.queries)
@@ -102,7 +102,7 @@ class MaskedPart:
             raise DroppedOut(f"step {step} of {STEPS}: the evaluator refused ({sent.status})")
 
     def _wait(self, channel: Channel, step: int, stop: threading.Event) -> bytes:
-        while not stop.is_set():
+        while not stop.is_set() and time.time() < self._expires:
             path = f"{self._path(step)}?wait={WAIT:.0f}"
             found = channel.heard("GET", path, what="waiting for the others of a sum")
             if found.status == 200:
@@ -111,4 +111,5 @@ class MaskedPart:
                 raise DroppedOut(f"step {step} of {STEPS}: the evaluator refused ({found.status})")
             # An evaluator that does not wait must not be asked in a hurry.
             time.sleep(0.05)
-        raise DroppedOut("this client was stopped")
+        reason = "this client was stopped" if stop.is_set() else "the batch expired"
+        raise DroppedOut(f"step {step} of {STEPS}: {reason}")

@@ -5,6 +5,7 @@ shares, which are sealed to the querier; with fewer of them than the threshold i
 """
 
 import os
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -27,7 +28,7 @@ from secure_fl.service.masked_words import (
     open_shares,
     sum_parameters,
 )
-from secure_fl.service.querier import BatchTerms, OnStatus, Querier, Received
+from secure_fl.service.querier import BatchTerms, OnStatus, Querier, Received, ignored
 
 SALT = 32
 
@@ -55,7 +56,7 @@ def ask_masked(
     batch: str,
     known: Audit | None,
     terms: BatchTerms | None,
-    on_status: OnStatus,
+    on_status: OnStatus = ignored,
 ) -> MaskedAnswered:
     """Opens a batch, waits for its answer, closes it, and only then reads it.
 
@@ -149,7 +150,7 @@ def _read(
     return MaskedAnswered(classes, codes, server.survivors)
 
 
-def _answer(content: bytes, batch: str) -> dict[str, object]:
+def _answer(content: bytes, batch: str) -> dict[str, Any]:
     source = "the evaluator's answer"
     try:
         found = wire.decode(content, kind=ANSWER, source=source)

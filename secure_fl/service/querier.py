@@ -29,6 +29,10 @@ Spend = Callable[[bytes], Audit]
 log = logging.getLogger("securefl.service")
 
 
+def ignored(status: Mapping[str, Any]) -> None:
+    """Hears nothing."""
+
+
 @frozen(kw_only=True)
 class BatchTerms:
     """How a batch is to be answered.
