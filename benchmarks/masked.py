@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import click
 import numpy as np
 from attrs import define
 
@@ -131,7 +132,7 @@ class Session:
         return cost
 
 
-def _cases(quick: bool) -> list[tuple[int, int, bool, int]]:
+def _cases(quick: bool, most: int) -> list[tuple[int, int, bool, int]]:
     """(contributors, bits, ring, queries of a batch) of every row."""
     if quick:
         return [(3, 8, False, 20), (10, 6, False, 20), (10, 8, False, 20), (30, 8, True, 5)]
@@ -140,10 +141,10 @@ def _cases(quick: bool) -> list[tuple[int, int, bool, int]]:
     middle = [(30, bits, False, 20) for bits in (6, 8)]
     middle += [(100, bits, ring, 20) for bits in (6, 8) for ring in (False, True)]
     large = [(n, bits, True, 5) for n in (300, 1000) for bits in (6, 8)]
-    return small + middle + large
+    return [case for case in small + middle + large if case[0] <= most]
 
 
-def _costs(run: Run) -> None:
+def _costs(run: Run, most: int) -> None:
     (seed,) = run.seeds(0)
     rng = np.random.default_rng(seed)
     table = run.table(
@@ -151,7 +152,7 @@ def _costs(run: Run) -> None:
         COLUMNS,
     )
     sessions: dict[tuple[int, int], Session] = {}
-    for n, bits, ring, batch in _cases(run.quick):
+    for n, bits, ring, batch in _cases(run.quick, most):
         degree = ring_degree(n, round(LOST * n), round(CORRUPT * n)) if ring else n - 1
         if ring and degree == n - 1:
             run.note(f"{n} contributors: no ring is good enough, the graph is complete")
@@ -244,11 +245,16 @@ def _documents(run: Run) -> None:
     run.note("seconds of 20 Newsgroups are wall time of the sums; folding the queries is not in it")
 
 
-@benchmark("what does the rule masked cost, beside the encrypted tournament?")
-def main(run: Run) -> None:
+@benchmark(
+    "what does the rule masked cost, beside the encrypted tournament?",
+    click.option(
+        "--most", default=100, show_default=True, help="Contributors at most; 300 and 1000 too."
+    ),
+)
+def main(run: Run, most: int) -> None:
     """Milliseconds and bytes a query of every role, and documents answered end to end."""
     run.parameter(classes=CLASSES, ring_lost=LOST, ring_corrupt=CORRUPT)
-    _costs(run)
+    _costs(run, most)
     _tournament(run)
     _documents(run)
 

@@ -111,7 +111,6 @@ def test_a_head_that_is_not_here_dropped_out_and_too_few_reveal_nothing(work, tm
         ("encrypt", "digits/test.npz", "--run", "run", "--keys", "clients", "--out", "sent"),
         ("decrypt", "digits/test.npz", "--run", "run", "--keys", "clients"),
         ("infer", "clients", "--run", "run", "--mode", "encrypted", "--keys=clients", "--out=x"),
-        ("serve", "enrol", "run", "--member", "querier=00"),
     ],
     ids=lambda each: " ".join(each[:2]),
 )

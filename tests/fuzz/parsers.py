@@ -520,7 +520,8 @@ def _opening(folder: Path) -> tuple[list[bytes], Read]:
     content = {"queries": 5, "quorum": 2, "patience": 1.0, "expires": expires, "sealed": sealed}
     # What `_read_opening` looks at of the caller: its registered federation.
     public = make_dataclass("Public", ["fingerprint"])(facts.public)
-    federation = make_dataclass("Registered", ["manifest", "public"])(manifest, public)
+    facts_of = make_dataclass("Registered", ["manifest", "public", "masked"])
+    federation = facts_of(manifest, public, False)
     caller: Any = make_dataclass("Known", ["federation"])(federation)
     return [m.text_of(content)], lambda data: _read_opening(Limits(), caller, "b", data)
 
