@@ -33,10 +33,11 @@ _MASKED = (
     "Answers tell about the records behind the heads, and under this rule more than a class: the"
     " smallest code of all. A distance of 0 says that a record like the query is there.",
     "No key opens a contribution. Of n contributors with the threshold t fewer than 2 t - n may"
-    " tell whoever adds all that they know; by default a third of them.",
-    "Whoever adds learns the numbers of queries, contributors and classes, the contributors' names,"
+    " tell querier and evaluator all that they know; by default a third of them.",
+    "The evaluator learns the numbers of queries, contributors and classes, the contributors' names,"
     " the code width, who drops out, and times.",
-    "securefl evaluates this rule on one machine (securefl infer); the service refuses it.",
+    "On one machine (securefl infer) nothing is hidden from that machine; over the service the"
+    " evaluator adds and the querier opens.",
 )
 
 
@@ -74,14 +75,13 @@ def _of_ciphertexts(pooled: str, result: str) -> list[tuple[str, ...]]:
 
 
 def _of_masked() -> list[tuple[str, ...]]:
-    """The querier may be the one that adds and opens: there is no key to keep from it."""
-    result = "class and smallest code"
-    who = "who adds the rows and opens the sum"
-    common = ("no", "no", "yes, if it is the querier")
+    result, smallest = "class and smallest code", "the smallest of all, its class"
     return [
-        (who, *common, "the smallest of all, its class", "no: masked", result),
+        ("evaluator", "no", "no", "no", "no", "no: masked", "no: masked"),
+        ("querier", "no", "no", "its own", smallest, "no: masked", result),
+        ("querier and evaluator together", "no", "no", "yes", smallest, "no: masked", result),
         (
-            f"{who}, with contributors below the bound",
+            "these, with contributors below the bound",
             "no",
             "no",
             "yes",

@@ -137,7 +137,7 @@ def _read(
     for client, sealed in zip(found["clients"], found["shares"], strict=True):
         try:
             message = open_shares(bytes.fromhex(sealed), querier.member, manifest, batch, client)
-        except (InputError, ValueError, TypeError, KeyError):
+        except (InputError, ValueError, KeyError):
             # Without these the others' may still be enough.
             continue
         server.receive(client, message)
@@ -158,7 +158,8 @@ def _answer(content: bytes, batch: str) -> dict[str, Any]:
         raise ServiceError(f"batch {batch}: {error}") from None
     if not isinstance(found, dict) or set(found) != {"sum", "clients", "shares"}:
         raise ServiceError(f"batch {batch}: {source} has not the members of one")
-    clients, shares = found["clients"], found["shares"]
-    if not isinstance(clients, list) or not isinstance(shares, list) or len(clients) != len(shares):
+    lists = found["clients"], found["shares"]
+    texts = all(isinstance(x, list) and all(isinstance(t, str) for t in x) for x in lists)
+    if not texts or len(lists[0]) != len(lists[1]):
         raise ServiceError(f"batch {batch}: {source} has not an opening a client")
     return found

@@ -15,6 +15,8 @@ import attrs
 import numpy as np
 import pytest
 
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
+
 from fhe.audit import new_audit
 from fhe.errors import AnswerError
 from kahm import classify
