@@ -1,4 +1,4 @@
-"""Parties as processes of this machine: three contributors, an evaluator, a querier that asks twice.
+"""Three contributors, an evaluator and a querier that asks twice, each a process of this machine.
 
 The second time one contributor was killed, and the answer rests on a quorum of two. All of it
 happens under the encrypted rule, then under the rule masked.

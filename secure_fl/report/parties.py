@@ -34,8 +34,8 @@ _MASKED = (
     " smallest code of all. A distance of 0 says that a record like the query is there.",
     "No key opens a contribution. Of n contributors with the threshold t fewer than 2 t - n may"
     " tell querier and evaluator all that they know; by default a third of them.",
-    "The evaluator learns the numbers of queries, contributors and classes, the contributors' names,"
-    " the code width, who drops out, and times.",
+    "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
+    " names, the code width, who drops out, and times.",
     "On one machine (securefl infer) nothing is hidden from that machine; over the service the"
     " evaluator adds and the querier opens.",
 )
