@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.keys import new_batch
 from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
-from cli.methods import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 from cli.query import SUFFIX, keys_option, rows_option, run_option
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _OF_MASKED = frozenset({"quorum", "degree", "exact_heads", "distance", "calibrate", "unknown_from"})
 _OF_CIPHERTEXTS = frozenset({"keys", "out"})
+_OF_QUERIES = frozenset({"run", "rows", "label_column", "ignore_column", "features"})
 _HERE = frozenset({"leave_one_out"})
 
 
@@ -97,11 +98,12 @@ def infer(
         if keys is None or out is None:
             raise click.UsageError("encrypted answers need --keys and --out")
         _refuse_masked(run)
+        refuse_given(_OF_QUERIES, "for encrypted answers; contributions hold all of it")
         _infer_encrypted(output, sources, keys, out)
         return
-    refuse_given(_OF_CIPHERTEXTS, f"for --mode {mode}")
     if run is None or len(sources) != 1:
         raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
+    refuse_given(_OF_CIPHERTEXTS, f"for --mode {mode}, which prints the classes")
     reading = make_read_options(label_column, ignore_column, features)
     asked = _Asked(sources[0], run, rows, reading)
     if leave_one_out:
@@ -143,20 +145,24 @@ def _contributions(sources: Sequence[Path]) -> list[Path]:
 def _infer_encrypted(output: Output, sources: tuple[Path, ...], keys: Path, out: Path) -> None:
     import fhe
     from fhe.advice import advice
-    from fhe.answered import record_answered, refuse_answered
+    from fhe.answered import recorded, refuse_answered, refuse_unwritable
     from secure_fl.errors import InputError
+    from secure_fl.files import prove_writable
 
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
     messages = [fhe.load_contribution(path) for path in _contributions(sources)]
     evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
     refuse_answered(keys, messages)
+    # All that can be known before the evaluation's minutes: where its answer and memory go.
+    refuse_unwritable(keys)
+    prove_writable(out, 0)
     output.note(advice(evaluation.parameters, messages[0].queries))
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
-        size = answer.save(out)
-    record_answered(keys, answer)
+        with recorded(keys, answer):
+            size = answer.save(out)
     output.result(
         {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
         f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.masked import ask_masked, distance_option, telling, unknown_option
-from cli.methods import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:

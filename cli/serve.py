@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cli.methods import refuse_given
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
