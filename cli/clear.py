@@ -45,6 +45,7 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
         top: classes to show of each query, best first; plain alone.
     """
     import fhe
+    from kahm import classify
     from secure_fl.heads.codes import all_codes, rule_parameters
     from secure_fl.heads.confidence import decide
     from secure_fl.heads.manifest import UNKNOWN, make_manifest
@@ -59,6 +60,7 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
         manifest = make_manifest(**facts)
     features, labels = read_queries(asked.queries, manifest, asked.options, parse_rows(asked.rows))
     facts, lines = {}, None
+    found: NDArray[Any]
     if mode == "plain":
         measures = all_measures(heads, features, manifest)
         found = decide(measures, manifest)
@@ -66,7 +68,11 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
             facts, lines = _best(output, measures.min(axis=1), found, manifest, top)
     else:
         codes = all_codes(heads, features, manifest)
-        found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
+        if manifest.rule == "masked":
+            # It has no circuit: its integers in the clear are the codes themselves.
+            found = classify(codes)
+        else:
+            found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
     classes = [manifest.answers[c] for c in found]
     unknown = None if manifest.unknown_above is None else UNKNOWN
     show_classes(output, classes, labels, facts, lines=lines, unknown=unknown)

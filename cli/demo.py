@@ -67,8 +67,13 @@ def _network(output: Output, seed: int, queries: int) -> None:
         f" over {', '.join(found.quorum_present)} {found.quorum_agreeing}/{found.queries}"
         f" ({found.quorum_differing} differ from the answer of all); {found.quorum_seconds:.1f} s",
         f"the evaluator took {human_bytes(found.bytes_in)} and sent {human_bytes(found.bytes_out)}",
+        f"the rule masked, without keys: equal to the clear rule {found.masked_agreeing}/"
+        f"{found.masked_asked}, of all {found.masked_seconds:.1f} s, without {found.killed}"
+        f" {found.masked_quorum_seconds:.1f} s",
         f"whole demo: {found.whole_seconds:.0f} s",
     ]
     output.result(found.to_json(), "\n".join(lines))
     if found.agreeing < found.queries or found.quorum_agreeing < found.queries:
         raise click.ClickException("an encrypted answer differs from the clear rule")
+    if found.masked_agreeing < found.masked_asked:
+        raise click.ClickException("an answer of the rule masked differs from the clear rule")

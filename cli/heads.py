@@ -69,6 +69,8 @@ def show_heads(
     _show_bounds(bounds)
     if not statements:
         show("Privacy: no guarantee; a head holds its client's records and must stay there.")
+        if manifest.rule == "masked":
+            show("The rule masked shows distances: such heads answer only with --exact-heads.")
         return
     alike = all(statement == statements[0][1] for _, statement in statements)
     others = "the others' is the same" if alike else "the others' differ in sizes"

@@ -23,7 +23,7 @@ COMMANDS = {
     "dp": ("cli.dp:dp", "Differentially private release: release, account, audit."),
     "encrypt": ("cli.query:encrypt", "Encrypt one integer per query and client."),
     "flower": ("cli.flower:flower", "Train on separate machines with Flower."),
-    "infer": ("cli.query:infer", "Answer a batch, on ciphertexts or in the clear."),
+    "infer": ("cli.infer:infer", "Answer a batch: on ciphertexts, masked, or in the clear."),
     "keys": ("cli.keys:keys", "Make, look at and try the keys of the encrypted rule."),
     "predict": ("cli.trainers:predict", "Classify queries with a trained model."),
     "query": ("cli.query:query", "Ask the federation over a network."),

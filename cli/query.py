@@ -1,4 +1,4 @@
-"""`securefl encrypt`, `infer`, `decrypt`: a batch by files; `securefl query`: over a network."""
+"""`securefl encrypt` and `decrypt`: a batch by files; `securefl query`: over a network."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.clear import Clear, infer_in_the_clear
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.keys import get_passphrase, new_batch, passphrase_option
+from cli.masked import ask_masked, distance_option, telling, unknown_option
 from cli.output import Output, human_bytes, output_options, show_classes
 
 if TYPE_CHECKING:
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 SUFFIX = ".contribution"
 
-_run = click.option("--run", type=click.Path(exists=True, path_type=Path), help="The run folder.")
-_keys = click.option("--keys", type=click.Path(exists=True, path_type=Path), help="Key folder.")
-_rows = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
+run_option = click.option(
+    "--run", type=click.Path(exists=True, path_type=Path), help="The run folder."
+)
+keys_option = click.option(
+    "--keys", type=click.Path(exists=True, path_type=Path), help="Key folder."
+)
+rows_option = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
 
 
 @click.command()
@@ -49,7 +53,7 @@ _rows = click.option("--rows", help="Queries to take, start:stop from 0; default
     help="The batch's audit secret: written where absent, else read; not for the evaluator.",
 )
 @click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
-@_rows
+@rows_option
 @read_options
 @output_options
 def encrypt(
@@ -69,10 +73,11 @@ def encrypt(
     import fhe
     from secure_fl.errors import InputError
     from secure_fl.files import new_files
-    from secure_fl.heads.codes import head_codes, threshold_codes
-    from secure_fl.heads.manifest import UNKNOWN
+    from secure_fl.heads.codes import head_codes, refuse_masked, threshold_codes
+    from secure_fl.heads.manifest import UNKNOWN, load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
 
+    refuse_masked(load_manifest(run))
     manifest, heads, with_threshold = _contributors(run, clients)
     options = make_read_options(**reading)
     features, _ = read_queries(queries, manifest, options, parse_rows(rows))
@@ -162,95 +167,6 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
     return found
 
 
-def _contributions(sources: Sequence[Path]) -> list[Path]:
-    from secure_fl.errors import InputError
-
-    found: list[Path] = []
-    for source in sources:
-        found += sorted(source.glob(f"*{SUFFIX}")) if source.is_dir() else [source]
-    if not found:
-        raise InputError(f"{sources[0]}: holds no {SUFFIX} file; make them with securefl encrypt")
-    return found
-
-
-@click.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "--mode",
-    type=click.Choice(["encrypted", "simulate", "plain"]),
-    default="encrypted",
-    show_default=True,
-    help="simulate and plain classify QUERIES here, without keys; plain takes exact measures.",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
-@click.option("--top", type=click.IntRange(1), help="plain: the best classes of each query.")
-@click.option(
-    "--unknown-above",
-    type=float,
-    help='plain, simulate: the measure above which a query is "unknown"; default: the run\'s.',
-)
-@_keys
-@_run
-@_rows
-@read_options
-@output_options
-def infer(
-    output: Output,
-    sources: tuple[Path, ...],
-    mode: str,
-    out: Path | None,
-    keys: Path | None,
-    run: Path | None,
-    rows: str | None,
-    top: int | None,
-    unknown_above: float | None,
-    **reading: Any,
-) -> None:
-    """Answer a batch: from the contributions in SOURCES, on ciphertexts.
-
-    With --mode simulate or plain, SOURCES is one file of queries and --run names the heads.
-    """
-    if mode != "encrypted":
-        if run is None or len(sources) != 1:
-            raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
-        refuse_given({"out", "keys"}, f"for --mode {mode}, which prints the classes")
-        clear = Clear(sources[0], run, make_read_options(**reading), rows, unknown_above)
-        infer_in_the_clear(output, clear, mode, top)
-        return
-    if top is not None or unknown_above is not None:
-        raise click.UsageError(
-            "--top and --unknown-above are of --mode plain and simulate: under encryption a query"
-            " has one answer, by the federation's own threshold (securefl data calibrate --set)"
-        )
-    if keys is None or out is None:
-        raise click.UsageError("encrypted answers need --keys and --out")
-    refuse_given({"run", "rows", *reading}, "for encrypted answers; contributions hold all of it")
-    import fhe
-    from fhe.advice import advice
-    from fhe.answered import recorded, refuse_answered, refuse_unwritable
-    from secure_fl.errors import InputError
-    from secure_fl.files import prove_writable
-
-    if out.exists():
-        raise InputError(f"{out}: exists already; remove it or choose another file")
-    messages = [fhe.load_contribution(path) for path in _contributions(sources)]
-    evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
-    refuse_answered(keys, messages)
-    # All that can be known before the evaluation's minutes: where its answer and memory go.
-    refuse_unwritable(keys)
-    prove_writable(out, 0)
-    output.note(advice(evaluation.parameters, messages[0].queries))
-    with output.progress() as progress:
-        answer = fhe.evaluate(messages, evaluation, public, progress=progress)
-        output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
-        with recorded(keys, answer):
-            size = answer.save(out)
-    output.result(
-        {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
-        f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
-    )
-
-
 @click.command()
 @click.argument("answer", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
@@ -282,9 +198,11 @@ def decrypt(
     from fhe.checking import check_agreement, check_same_batch
     from fhe.retirement import retiring
     from secure_fl.errors import InputError
+    from secure_fl.heads.codes import refuse_masked
     from secure_fl.heads.manifest import load_manifest
 
     manifest = load_manifest(run)
+    refuse_masked(manifest)
     message = fhe.load_answer(answer)
     if message.federation != manifest.fingerprint:
         raise InputError(f"{answer}: of another federation than {run}; name its run folder")
@@ -311,7 +229,7 @@ def decrypt(
 @click.command()
 @click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
+@keys_option
 @click.option(
     "--identity",
     required=True,
@@ -326,7 +244,13 @@ def decrypt(
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
 @click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
-@click.option("--quorum", type=click.IntRange(1), help="Contributors that suffice; default: all.")
+@click.option(
+    "--quorum",
+    type=click.IntRange(1),
+    help="Contributors that suffice; default: all, of the rule masked above two thirds.",
+)
+@distance_option
+@unknown_option
 @click.option(
     "--patience", default=60.0, show_default=True, help="Seconds to wait for more than the quorum."
 )
@@ -350,7 +274,7 @@ def decrypt(
 )
 @click.option("--batch", help="Name of the query batch; default: new.")
 @click.option("--fetch", is_flag=True, help="Wait for the batch that was opened before.")
-@_rows
+@rows_option
 @read_options
 @passphrase_option
 @output_options
@@ -358,13 +282,15 @@ def query(
     output: Output,
     queries: Path,
     run: Path,
-    keys: Path,
+    keys: Path | None,
     identity: Path,
     url: str,
     authority: Path | None,
     insecure: bool,
     proxy: str | None,
     quorum: int | None,
+    distance: bool,
+    unknown_from: float | None,
     patience: float,
     lifetime: float,
     audit: int | None,
@@ -379,7 +305,8 @@ def query(
     """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts.
 
     Known answers are mixed in, a wrong one retires the keys, and the evaluator is not told what was
-    found in its answer.
+    found in its answer. Under the rule masked there are no keys: the contributors' rows are added
+    under masks, and this command opens the sum.
     """
     from secure_fl.service.extra import check_extra
 
@@ -387,7 +314,7 @@ def query(
     import functools
 
     import fhe
-    from fhe.audit import known_for, new_audit, spend_audit
+    from fhe.audit import spend_audit
     from fhe.engines import tfhe_public_key
     from fhe.keys import load_secret_keys
     from secure_fl.heads.manifest import load_manifest
@@ -404,6 +331,28 @@ def query(
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
+    terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
+    line = functools.partial(
+        Channel, url, member, manifest, authority=authority, insecure=insecure, proxy=proxy
+    )
+    if manifest.rule == "masked":
+        refuse_given({"keys", "audit_file", "passphrase_file"}, "for the rule masked")
+        asks = Querier(member, manifest, None, line())
+        batch = batch or new_batch()
+        known = _known(Desk(run), batch, len(features), manifest, audit, leak_bits, fetch=fetch)
+        ask_masked(
+            output,
+            (asks, Desk(run), features, labels),
+            batch,
+            known,
+            None if fetch else terms,
+            distance=distance,
+            unknown_from=unknown_from,
+        )
+        return
+    refuse_given({"distance", "unknown_from"}, f"for the rule {manifest.rule}")
+    if keys is None:
+        raise click.UsageError(f"the rule is {manifest.rule}: name the folder of keys with --keys")
     public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
     secret = load_secret_keys(keys, get_passphrase(passphrase_file))
     batch = batch or new_batch()
@@ -414,31 +363,11 @@ def query(
         known = None if fetch else _audit(audit or None, audit_file, batch)
         _keep_audit(known, audit_file, batch)
         spend = functools.partial(spend_audit, audit_file, batch)
-    elif fetch:
-        known = None if audit == 0 else _kept_audit(desk, batch)
     else:
-        classes = len(manifest.classes)
-        count = known_for(len(features), classes, bits=leak_bits) if audit is None else audit
-        known = new_audit(count) if count else None
-        if known is not None:
-            desk.keep_audit(batch, known)
-    channel = Channel(url, member, manifest, authority=authority, insecure=insecure, proxy=proxy)
-    asks = Querier(member, manifest, public, channel)
+        known = _known(desk, batch, len(features), manifest, audit, leak_bits, fetch=fetch)
+    asks = Querier(member, manifest, public, line())
     with output.progress() as progress:
         output.note(f"batch {batch}: {len(features)} queries for {len(manifest.clients)} clients")
-        heard: set[str] = set()
-
-        def on_status(status: Any) -> None:
-            for name, reason in asks.refusals(status, batch).items():
-                if name not in heard:
-                    output.note(f"{name} declined: {reason}")
-                    heard.add(name)
-            sent = sum(state == "sent" for state in status["clients"].values())
-            progress("contributions", sent, len(status["clients"]))
-            if status["total"]:
-                progress("evaluating", status["done"], status["total"])
-
-        terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
         found = ask(
             asks,
             keys,
@@ -448,7 +377,7 @@ def query(
             known=known,
             terms=None if fetch else terms,
             spend=spend,
-            on_status=on_status,
+            on_status=telling(output, progress, asks, batch),
         )
     if known is not None:
         output.note(f"all {known.known} known answers are right")
@@ -459,3 +388,26 @@ def query(
         output.note(f"answered without {', '.join(missing)}")
     facts = {"batch": batch, "present": list(found.present)}
     show_classes(output, [manifest.classes[c] for c in found.classes], labels, facts)
+
+
+def _known(
+    desk: "Desk",
+    batch: str,
+    queries: int,
+    manifest: "Manifest",
+    audit: int | None,
+    leak_bits: float,
+    *,
+    fetch: bool,
+) -> "Audit | None":
+    """The known answers of a batch: those that were mixed in, or new ones that are kept."""
+    from fhe.audit import known_for, new_audit
+
+    if fetch:
+        return None if audit == 0 else _kept_audit(desk, batch)
+    classes = len(manifest.classes)
+    count = known_for(queries, classes, bits=leak_bits) if audit is None else audit
+    known = new_audit(count) if count else None
+    if known is not None:
+        desk.keep_audit(batch, known)
+    return known

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -79,6 +80,12 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
     help="Of one address at once; 0 behind a proxy, for no cap.",
 )
 @click.option("--keep", default=86400.0, show_default=True, help="Seconds that answers are kept.")
+@click.option(
+    "--step",
+    default=15.0,
+    show_default=True,
+    help="Rule masked: seconds for a contributor's message, from the second of a sum on.",
+)
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
 @output_options
 def evaluator(
@@ -97,9 +104,13 @@ def evaluator(
     burst: int,
     connections: int,
     keep: float,
+    step: float,
     grace: float,
 ) -> None:
-    """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each."""
+    """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
+
+    A federation whose rule is masked has no keys: its folder holds federation.json alone.
+    """
     from secure_fl.service.extra import check_extra
 
     check_extra()
@@ -127,7 +138,7 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
-    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep)
+    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep, step=step)
     made = Evaluator(found, state, limits)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
@@ -136,7 +147,14 @@ def evaluator(
 @serve.command()
 @click.argument("run", type=_folder)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
-@click.option("--keys", required=True, type=_folder, help="Folder with the querier's public.key.")
+@click.option(
+    "--keys", type=_folder, help="Folder with the querier's public.key; none for the rule masked."
+)
+@click.option(
+    "--exact-heads",
+    is_flag=True,
+    help="Rule masked: answer with a head that is no differentially private release.",
+)
 @click.option("--identity", "key", required=True, type=_file, help="Secret file of the client.")
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
@@ -146,7 +164,11 @@ def evaluator(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
 )
 @click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
-@click.option("--min-quorum", type=click.IntRange(1), help="Default: 2, or 1 of one client.")
+@click.option(
+    "--min-quorum",
+    type=click.IntRange(1),
+    help="Default: 2, or 1 of one client; rule masked: above two thirds.",
+)
 @click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
 @click.option(
     "--near",
@@ -167,7 +189,8 @@ def contributor(
     output: Output,
     run: Path,
     client: str,
-    keys: Path,
+    keys: Path | None,
+    exact_heads: bool,
     key: Path,
     url: str,
     authority: Path | None,
@@ -185,8 +208,9 @@ def contributor(
 
     check_extra()
     from secure_fl.heads.manifest import load_manifest
+    from secure_fl.heads.masked import MaskedPolicy
     from secure_fl.service.channel import Channel
-    from secure_fl.service.contributor import ContributorPolicy
+    from secure_fl.service.contributor import ContributorPolicy, least_quorum
     from secure_fl.service.contributor_app import (
         ContributorService,
         load_contributor,
@@ -194,11 +218,15 @@ def contributor(
     )
     from secure_fl.service.serving import Address, serve
 
-    least = min(2, len(load_manifest(run).clients)) if min_quorum is None else min_quorum
+    manifest = load_manifest(run)
+    if manifest.rule != "masked":
+        refuse_given({"exact_heads"}, f"for the rule {manifest.rule}")
+    least = least_quorum(manifest) if min_quorum is None else min_quorum
     terms = ContributorPolicy(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
-        made = load_contributor(run, client, keys, key, state, terms)
+        policy = MaskedPolicy(exact_heads=exact_heads)
+        made = load_contributor(run, client, keys, key, state, terms, policy)
         progress("loading the circuit and the head", 1, 1)
     channel = Channel(
         url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy

@@ -1,15 +1,18 @@
-"""Six processes on this machine: three contributors, an evaluator, and a querier that asks twice.
+"""Three contributors, an evaluator and a querier that asks twice, each a process of this machine.
 
-The second time one contributor was killed, and the answer rests on a quorum of two.
+The second time one contributor was killed, and the answer rests on a quorum of two. All of it
+happens under the encrypted rule, then under the rule masked.
 """
 
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,6 +52,10 @@ class NetworkDemonstration:
         quorum_seconds: as `seconds`, the second time.
         bytes_in: HTTP headers and bodies that the evaluator took, both times.
         bytes_out: those that it sent.
+        masked_agreeing: under the rule masked, answers equal to the clear rule, both times.
+        masked_asked: answers under the rule masked, both times.
+        masked_seconds: as `seconds`, under the rule masked.
+        masked_quorum_seconds: as `quorum_seconds`, under the rule masked.
         whole_seconds: of everything.
     """
 
@@ -64,6 +71,10 @@ class NetworkDemonstration:
     quorum_seconds: float
     bytes_in: int
     bytes_out: int
+    masked_agreeing: int
+    masked_asked: int
+    masked_seconds: float
+    masked_quorum_seconds: float
     whole_seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -124,6 +135,7 @@ def demonstrate_network(
             options = ("--quorum", str(CLIENTS - 1), "--patience", "1")
             second, quorum_seconds = _ask(running, folder / "queries.npy", *options)
             counters = running.metrics()
+        masked = _masked(folder, facts, heads, asked, codes, killed, progress)
     present = tuple(second["present"])
     positions = [manifest.client_index(client) for client in present]
     clear_quorum = classify(codes[:, positions])
@@ -140,8 +152,44 @@ def demonstrate_network(
         quorum_seconds=quorum_seconds,
         bytes_in=int(counters['securefl_http_bytes_total{direction="in"}']),
         bytes_out=int(counters['securefl_http_bytes_total{direction="out"}']),
+        **masked,
         whole_seconds=time.perf_counter() - start,
     )
+
+
+def _masked(
+    folder: Path,
+    facts: Manifest,
+    heads: Sequence[Head],
+    asked: NDArray[Any],
+    codes: NDArray[np.int64],
+    killed: str,
+    progress: Progress,
+) -> dict[str, Any]:
+    """The same under the rule masked: no keys, and the sum of who is left."""
+    own = folder / "masked"
+    manifest = set_up(
+        own, attrs.evolve(facts, rule="masked"), heads, failure_exponent=FAILURE_EXPONENT, block=1
+    )
+    quorum = ("--quorum", str(CLIENTS - 1), "--patience", "1")
+    rest = [i for i, name in enumerate(manifest.clients) if name != killed]
+    with deployment(own) as running:
+        progress("the rule masked: starting the parties, without keys", 0, 1)
+        running.start("evaluator")
+        # Heads of a demonstration hold public digits; a quorum of two is all that one kill leaves.
+        terms = ("--exact-heads", "--min-quorum", str(CLIENTS - 1))
+        running.start_contributors(manifest.clients, *terms)
+        progress("the rule masked: all contributors, then without one", 0, 1)
+        first, seconds = _ask(running, folder / "queries.npy")
+        running.kill(killed)
+        second, quorum_seconds = _ask(running, folder / "queries.npy", *quorum)
+    return {
+        "masked_agreeing": _equal(first, classify(codes), manifest)
+        + _equal(second, classify(codes[:, rest]), manifest),
+        "masked_asked": 2 * len(asked),
+        "masked_seconds": seconds,
+        "masked_quorum_seconds": quorum_seconds,
+    }
 
 
 def _ask(running: Deployment, queries: Path, *options: str) -> tuple[dict[str, Any], float]:

@@ -50,20 +50,26 @@ def set_up(
         (folder / name).mkdir(parents=True)
     keys = {name: make_member_keys(folder / name / IDENTITY) for name in names}
     found = enrol(manifest, keys)
-    parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
+    for name in names:
+        save_manifest(folder / name, found)
+    if found.rule != "masked":
+        parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
+        _hand_out_keys(folder, names, parameters)
+    for head in heads:
+        save_head(folder / head.client, head, found)
+    return found
+
+
+def _hand_out_keys(folder: Path, names: Sequence[str], parameters: fhe.RuleParameters) -> None:
     secret = fhe.generate_keys(parameters)
     own = folder / "querier"
     fhe.save_secret_keys(own, secret, PASSPHRASE)
     fhe.save_public_key(own, fhe.make_public_key(secret))
     fhe.save_evaluation_keys(own, secret.evaluation)
     for name in names:
-        save_manifest(folder / name, found)
         if name != "querier":
             shutil.copyfile(own / PUBLIC_FILE, folder / name / PUBLIC_FILE)
     shutil.move(own / EVALUATION_FILE, folder / "evaluator" / EVALUATION_FILE)
-    for head in heads:
-        save_head(folder / head.client, head, found)
-    return found
 
 
 def copy_parties(source: Path, target: Path) -> None:
@@ -122,8 +128,8 @@ class Deployment:
         if name == "evaluator":
             command = ["evaluator", str(own), *common]
         else:
-            keys = ["--keys", str(own), "--client", name, "--evaluator", self.url()]
-            command = ["contributor", str(own), *keys, *common]
+            rest = ["--client", name, "--evaluator", self.url()]
+            command = ["contributor", str(own), *self._keys(own), *rest, *common]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [*_SECUREFL, "serve", *command, *options],
@@ -136,7 +142,7 @@ class Deployment:
     def query(self, queries: Path, *options: str) -> "subprocess.Popen[bytes]":
         """Starts the querier; its standard output is one JSON object."""
         own = self.folder / "querier"
-        files = ["--run", str(own), "--keys", str(own), "--identity", str(own / IDENTITY)]
+        files = ["--run", str(own), *self._keys(own), "--identity", str(own / IDENTITY)]
         command = ["query", str(queries), *files, "--evaluator", self.url(), "--json", *options]
         return subprocess.Popen(
             [*_SECUREFL, *command],
@@ -144,6 +150,11 @@ class Deployment:
             stderr=subprocess.PIPE,
             env={**_environment(), "SECUREFL_PASSPHRASE": PASSPHRASE},
         )
+
+    @staticmethod
+    def _keys(own: Path) -> list[str]:
+        """The rule masked has none."""
+        return ["--keys", str(own)] if (own / PUBLIC_FILE).exists() else []
 
     def health(self, name: str = "evaluator") -> dict[str, Any] | None:
         """What a party says of itself; None where it does not answer."""

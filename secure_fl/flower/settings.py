@@ -27,6 +27,7 @@ from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
+    "features",
     *("secure", "noise", "clip", "sums", "colluding"),
     *("threshold", "min-clients", "cohorts", "unfinished"),
     *("ledger", "epsilon", "delta", "norm", "distance"),

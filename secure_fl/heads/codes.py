@@ -82,6 +82,20 @@ def all_codes(
     return np.stack(codes, axis=1)
 
 
+def refuse_masked(manifest: Manifest) -> None:
+    """Refuses a federation whose rule has neither keys nor ciphertexts, where these are wanted.
+
+    Raises:
+        InputError: its rule is masked; names what answers under it.
+    """
+    if manifest.rule == "masked":
+        raise InputError(
+            "federation: its rule is masked (federation.json), which has no keys and no"
+            " ciphertexts; answer with `securefl infer QUERIES --run RUN`, over a network with"
+            " `securefl query`, without --keys"
+        )
+
+
 def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) -> RuleParameters:
     """The circuit's parameters of a federation.
 
@@ -89,7 +103,11 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
         manifest: the federation's facts.
         failure_exponent: a decision is wrong by noise with probability at most 2^-this.
         block: integers that one call of a compiled function compares.
+
+    Raises:
+        InputError: the federation's rule is masked.
     """
+    refuse_masked(manifest)
     return RuleParameters(
         contributors=len(manifest.contributors),
         classes=len(manifest.answers),
@@ -104,9 +122,12 @@ def batched_parameters(manifest: Manifest) -> BatchedParameters:
     """The parameters of a federation for batches of thousands.
 
     Args:
-        manifest: the federation's facts. Its rule may be either: both name the same class.
+        manifest: the federation's facts. Its rule may be tournament or paper: both name the same
+            class.
 
     Raises:
+        InputError: the federation's rule is masked.
         fhe.InputError: more contributors, classes or code bits than the engine offers.
     """
+    refuse_masked(manifest)
     return choose_parameters(len(manifest.contributors), len(manifest.answers), manifest.bits)

@@ -29,6 +29,7 @@ from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES
 from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
+from secure_fl.masked import RowCoding
 
 FORMAT_VERSION = 1
 FILE_NAME = "federation.json"
@@ -37,7 +38,7 @@ MODEL_FILE = "model"
 MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
-RULES = ("tournament", "paper")
+RULES = ("tournament", "paper", "masked")
 UNKNOWN = "unknown"
 """The answer that a query is of none of the classes, and who contributes its threshold."""
 ROLES = ("querier", "evaluator")
@@ -116,7 +117,8 @@ class Manifest:
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
-        rule: encrypted rule, "tournament" or "paper".
+        rule: by which queries are answered: "tournament" or "paper" on ciphertexts, "masked" as
+            one secure sum.
         unit: what a client's differential privacy protects, "none" when there is no noise.
         unknown_above: measure above which a query is of none of the classes; public, calibrated on
             public data, above `low` and below `high`. None: every query gets a class.
@@ -167,6 +169,11 @@ class Manifest:
             raise ValueError(f"'unknown_above': a class or client is called {UNKNOWN!r} already")
         if self.members:
             raise ValueError("'unknown_above': the service over a network does not offer it")
+        if self.rule == "masked":
+            raise ValueError(
+                "'unknown_above': the rule masked shows distances instead; choose a bound with"
+                " --unknown-from when you ask"
+            )
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -179,6 +186,15 @@ class Manifest:
         for name, keys in value:
             if not re.fullmatch("[0-9a-f]{128}", keys):
                 raise ValueError(f"'members' holds no keys of 128 hexadecimal digits for {name!r}")
+
+    @rule.validator
+    def _sums_can_be(self, _: object, value: str) -> None:
+        if value != "masked":
+            return
+        if len(self.clients) < 2:
+            raise ValueError("'rule' masked needs at least 2 clients: a sum of one is that one's")
+        # Refuses rows that are too long.
+        RowCoding(self.bits, len(self.classes))
 
     @high.validator
     def _above_low(self, _: object, value: float) -> None:

@@ -1,4 +1,4 @@
-"""The encrypted part of a run: parameters, keys, and what crossed between the parties."""
+"""How a run's queries are answered: parameters, keys, and what crossed between the parties."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,23 @@ import fhe
 from fhe.batched import inspection
 from fhe.inspection import PUBLIC_KEY, SECURITY, describe_keys
 from secure_fl.errors import InputError
-from secure_fl.heads.codes import rule_parameters
+from secure_fl.heads.codes import refuse_masked, rule_parameters
 from secure_fl.heads.manifest import FILE_NAME, Manifest
+from secure_fl.masked import RowCoding
 
 KEY_FILES = {
     "public.key": "the contributors and the evaluator",
     "evaluation.key": "the evaluator",
     "secret.key": "nobody: it stays with the querier, sealed with a passphrase",
 }
+
+
+MASKED_SECURITY = (
+    "masks and rows are AES-256 keystreams, keys are agreed by X25519, shares are sealed by"
+    " ChaCha20-Poly1305 and open secrets from a threshold on (Bonawitz et al. 2017)",
+    "a sum has the distribution of one row of the smallest integer: whoever opens it can make all"
+    " that it sees from the answer",
+)
 
 
 @dataclass(frozen=True)
@@ -39,17 +48,18 @@ class Sent:
 
 @dataclass(frozen=True)
 class Encryption:
-    """What is known of the encrypted rule.
+    """What is known of the rule.
 
     Attributes:
-        parameters: of the rule; with a failure probability of 2^-128 where no key folder is given.
+        parameters: of the encrypted rule, with a failure probability of 2^-128 where no key folder
+            is given; of the rule masked how codes become rows.
         key: fingerprint of the keys; None without a key folder.
         lattices: sentences on the lattices, from the compiler; empty without an evaluation key.
         security: what the security rests on.
         sent: files and messages.
     """
 
-    parameters: fhe.AnyParameters
+    parameters: fhe.AnyParameters | RowCoding
     key: str | None
     lattices: tuple[str, ...]
     security: tuple[str, ...]
@@ -73,10 +83,15 @@ def read_encryption(
         answers: message files of the evaluator.
 
     Raises:
-        InputError: keys or messages of another federation.
+        InputError: keys or messages of another federation, or of a rule that has none.
         fhe.FormatError: a file is damaged.
     """
     sent = [Sent(FILE_NAME, "everybody", 1, (run / FILE_NAME).stat().st_size)]
+    if manifest.rule == "masked":
+        if keys is not None or contributions or answers:
+            refuse_masked(manifest)
+        coding = RowCoding(manifest.bits, len(manifest.classes))
+        return Encryption(coding, None, (), MASKED_SECURITY, tuple(sent))
     key: str | None = None
     lattices: tuple[str, ...] = ()
     parameters: fhe.AnyParameters = rule_parameters(manifest, failure_exponent=128, block=32)

@@ -16,6 +16,8 @@ import dp
 import fhe
 from dp.statement import RELEASED_ONCE
 from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.federation.secagg.parameters import default_threshold
+from secure_fl.masked import RowCoding
 from secure_fl.report import figures, html
 from secure_fl.report.facts import Facts
 from secure_fl.report.measured import BINS
@@ -40,7 +42,7 @@ def render(facts: Facts) -> str:
         ("clients", "What each client holds", _clients(facts)),
         ("rounds", "Rounds of training", _rounds(facts)),
         ("bytes", "What crosses between the parties", _bytes(facts)),
-        ("encryption", "Parameters of the encryption", _encryption(facts)),
+        ("encryption", "Parameters of the rule", _encryption(facts)),
         ("codes", "Whether the code range fits", _codes(facts)),
         ("federation", "What the parties agreed on", _federation(facts)),
         ("sign", "Signed", _sign(facts)),
@@ -205,7 +207,7 @@ def _accuracy(facts: Facts) -> list[str]:
     pairs: list[tuple[str, html.Cell]] = [
         ("test records", found.records),
         ("accuracy, exact measures", f"{found.exact:.2%}"),
-        (f"accuracy, {facts.manifest.bits}-bit codes, as encrypted", f"{found.coded:.2%}"),
+        (f"accuracy, {facts.manifest.bits}-bit codes, as answered", f"{found.coded:.2%}"),
     ]
     if facts.manifest.unknown_above is not None:
         pairs += [
@@ -284,6 +286,8 @@ def _bytes(facts: Facts) -> list[str]:
 
 def _encryption(facts: Facts) -> list[str]:
     found, p = facts.encryption, facts.encryption.parameters
+    if isinstance(p, RowCoding):
+        return _masked_sums(facts, p)
     pairs: list[tuple[str, html.Cell]] = [
         ("rule", p.rule),
         ("contributors", p.contributors),
@@ -296,6 +300,23 @@ def _encryption(facts: Facts) -> list[str]:
         html.facts(pairs),
         html.bullets([*found.lattices, *(_sentence(each) for each in found.security)]),
     ]
+
+
+def _masked_sums(facts: Facts, coding: RowCoding) -> list[str]:
+    m = facts.manifest
+    pairs: list[tuple[str, html.Cell]] = [
+        ("rule", m.rule),
+        ("contributors", len(m.clients)),
+        ("left at every step, by default", default_threshold(len(m.clients))),
+        ("classes", coding.classes),
+        ("code", f"{coding.bits} bits on [{m.low:g}, {m.high:g}]"),
+        ("words a query", f"{coding.words:,} of {coding.word_bits} bits"),
+        ("bytes a query and contributor", f"{coding.bytes_a_query:,}"),
+        ("a decision is wrong", f"with probability 2^-{coding.word_bits}"),
+        ("keys", "none; nothing opens a contribution"),
+    ]
+    security = [_sentence(each) for each in facts.encryption.security]
+    return [html.facts(pairs), html.bullets(security)]
 
 
 def _engine(p: fhe.AnyParameters) -> list[tuple[str, html.Cell]]:

@@ -13,13 +13,32 @@ class Circumstances:
         private_heads: whether heads hold releases instead of records.
         record_epsilon: what the releases imply for a whole record, in words; "" without.
         aggregated: whether a trainer ran whose server saw sums.
-        rule: "tournament" or "paper".
+        rule: "tournament", "paper" or "masked".
     """
 
     private_heads: bool
     record_epsilon: str
     aggregated: bool
     rule: str
+
+
+_ENCRYPTED = (
+    "Answers tell about the records behind the heads. Encryption hides the computation and not"
+    " the result.",
+    "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
+    " names, the code width, sizes and times.",
+    "Nothing is signed: send files over an authenticated channel.",
+)
+_MASKED = (
+    "Answers tell about the records behind the heads, and under this rule more than a class: the"
+    " smallest code of all. A distance of 0 says that a record like the query is there.",
+    "No key opens a contribution. Of n contributors with the threshold t fewer than 2 t - n may"
+    " tell querier and evaluator all that they know; by default a third of them.",
+    "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
+    " names, the code width, who drops out, and times.",
+    "On one machine (securefl infer) nothing is hidden from that machine; over the service the"
+    " evaluator adds and the querier opens.",
+)
 
 
 def access(case: Circumstances) -> list[tuple[str, ...]]:
@@ -31,9 +50,7 @@ def access(case: Circumstances) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("a client, of its own", "yes", head, "yes, in the clear", "yes", "yes, before it", "no"),
         ("another client", "no", of_another, "yes, in the clear", "no", "no", "no"),
-        ("evaluator", "no", "no", "no", "no", "no: ciphertexts", "no: ciphertexts"),
-        ("querier", "no", "no", "its own", "no", "if it is handed one", result),
-        ("querier and evaluator together", "no", "no", "yes", pooled, "yes", result),
+        *(_of_masked() if case.rule == "masked" else _of_ciphertexts(pooled, result)),
         (
             "reader of this page",
             "no",
@@ -49,15 +66,37 @@ def access(case: Circumstances) -> list[tuple[str, ...]]:
     return rows
 
 
+def _of_ciphertexts(pooled: str, result: str) -> list[tuple[str, ...]]:
+    return [
+        ("evaluator", "no", "no", "no", "no", "no: ciphertexts", "no: ciphertexts"),
+        ("querier", "no", "no", "its own", "no", "if it is handed one", result),
+        ("querier and evaluator together", "no", "no", "yes", pooled, "yes", result),
+    ]
+
+
+def _of_masked() -> list[tuple[str, ...]]:
+    result, smallest = "class and smallest code", "the smallest of all, its class"
+    return [
+        ("evaluator", "no", "no", "no", "no", "no: masked", "no: masked"),
+        ("querier", "no", "no", "its own", smallest, "no: masked", result),
+        ("querier and evaluator together", "no", "no", "yes", smallest, "no: masked", result),
+        (
+            "these, with contributors below the bound",
+            "no",
+            "no",
+            "yes",
+            "the smallest of the others, its class",
+            "no: masked",
+            result,
+        ),
+    ]
+
+
 def remarks(case: Circumstances) -> list[str]:
     """What the table cannot say."""
     found = [
         "Contributors see queries in the clear: each of them must fold the query.",
-        "Answers tell about the records behind the heads. Encryption hides the computation and not"
-        " the result.",
-        "The evaluator learns the numbers of queries, contributors and classes, the contributors'"
-        " names, the code width, sizes and times.",
-        "Nothing is signed: send files over an authenticated channel.",
+        *(_MASKED if case.rule == "masked" else _ENCRYPTED),
     ]
     if case.private_heads:
         found.insert(

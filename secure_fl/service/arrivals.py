@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 import time
 
 from pydantic import ValidationError
@@ -10,6 +11,7 @@ import fhe
 from secure_fl.errors import InputError
 from secure_fl.service.gate import Caller, Refusal
 from secure_fl.service.limits import Limits
+from secure_fl.service.masked_words import most_queries, sum_parameters
 from secure_fl.service.registry import Federation
 from secure_fl.service.schema import Opening
 from secure_fl.service.sealed_query import SealedQuery
@@ -28,7 +30,7 @@ def open_batch(
     federation = caller.federation.manifest.fingerprint
     known = store.find(federation, batch)
     if known is None:
-        opening, sealed = _read_opening(limits, caller, batch, content)
+        opening, sealed, agreed = _read_opening(limits, caller, batch, content)
         done = store.open(
             federation,
             batch,
@@ -39,6 +41,7 @@ def open_batch(
             patient_until=time.time() + opening.patience,
             expires=opening.expires,
             queue=limits.queue,
+            agreed=agreed,
         )
         if done == "opened":
             return 201
@@ -52,8 +55,8 @@ def open_batch(
 
 def _read_opening(
     limits: Limits, caller: Caller[Federation], batch: str, content: bytes
-) -> tuple[Opening, dict[str, bytes]]:
-    """What a querier asks for, and the sealed queries by client.
+) -> tuple[Opening, dict[str, bytes], str]:
+    """What a querier asks for, the sealed queries by client, and of a masked sum its digest.
 
     Raises:
         Refusal: they do not fit the federation, the limits or each other.
@@ -74,6 +77,11 @@ def _read_opening(
         raise Refusal(422, "invalid", f"there are {len(manifest.clients)} contributors")
     if not now < opening.expires <= now + limits.lifetime:
         raise Refusal(422, "invalid", f"must expire within {limits.lifetime:.0f} s")
+    federation = caller.federation
+    if federation.masked and opening.queries > most_queries(manifest):
+        most = most_queries(manifest)
+        raise Refusal(413, "size", f"a batch of the rule masked has at most {most} queries here")
+    publics = set()
     for name, data in sealed.items():
         try:
             facts = SealedQuery.from_bytes(data, manifest).facts
@@ -82,9 +90,19 @@ def _read_opening(
         found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
         if found != (batch, name, opening.queries, opening.quorum, opening.expires):
             raise Refusal(422, "invalid", "a sealed query is not of this batch")
-        if facts.public != caller.federation.public.fingerprint:
+        if not federation.masked and facts.public != federation.public.fingerprint:
             raise Refusal(422, "invalid", "another public key than the one registered here")
-    return opening, sealed
+        publics.add(facts.public)
+    if not federation.masked:
+        return opening, sealed, ""
+    (agreed, *others) = publics
+    if others or not re.fullmatch("[0-9a-f]{64}", agreed):
+        raise Refusal(422, "invalid", "not one digest of what contributors are told")
+    try:
+        sum_parameters(manifest, batch, opening.quorum, bytes.fromhex(agreed))
+    except InputError as error:
+        raise Refusal(422, "invalid", str(error)) from None
+    return opening, sealed, agreed
 
 
 def accept_contribution(

@@ -20,15 +20,12 @@ from secure_fl.heads.manifest import load_manifest
 from secure_fl.heads.run_folder import query_features
 from secure_fl.service.channel import Channel
 from secure_fl.service.desk import Desk
+from secure_fl.service.masked_querier import ask_masked
 from secure_fl.service.members import read_member
-from secure_fl.service.querier import Answered, BatchTerms, Querier, Received, Spend
+from secure_fl.service.querier import Answered, BatchTerms, Querier, Received, Spend, ignored
 
 IDENTITY = "identity"
 """Name of a party's secret file in its folder."""
-
-
-def ignored(status: Mapping[str, Any]) -> None:
-    """Hears nothing."""
 
 
 def ask(
@@ -83,12 +80,14 @@ class QueryClient:
     Args:
         folder: with `federation.json`, `identity`, and the keys of `securefl keys new`.
         url: https://HOST:PORT of the evaluator.
-        passphrase: of the secret key; None takes it from SECUREFL_PASSPHRASE.
+        passphrase: of the secret key; None takes it from SECUREFL_PASSPHRASE. The rule masked has
+            neither.
         authority: PEM file of who signed the evaluator's certificate.
         insecure: whether to call the evaluator by plain HTTP.
         leak_bits: that a lying evaluator learns at most, on average, before a known answer exposes
             it; see `fhe.audit.leaked_bits`.
-        quorum: contributors that an answer needs at least; None for all.
+        quorum: contributors that an answer needs at least; None for all, of the rule masked for
+            more than two thirds.
 
     Raises:
         InputError: a file is absent or does not belong with the others.
@@ -108,21 +107,26 @@ class QueryClient:
         self._folder = Path(folder)
         self.manifest = load_manifest(self._folder)
         member = read_member(self._folder / IDENTITY, "querier", self.manifest)
-        told = os.environ.get(PASSPHRASE_VARIABLE) if passphrase is None else passphrase
-        if not told:
-            raise InputError(
-                f"passphrase: missing; hand one in, or set {PASSPHRASE_VARIABLE}, for the secret"
-                f" key in {self._folder}"
-            )
-        self._secret = load_secret_keys(self._folder, told)
-        public = tfhe_public_key(fhe.load_public_key(self._folder), user="the service")
         self._leak_bits, self._terms = leak_bits, BatchTerms(quorum=quorum)
+        public = None
+        if self.manifest.rule != "masked":
+            self._secret = self._opened(passphrase)
+            public = tfhe_public_key(fhe.load_public_key(self._folder), user="the service")
 
         def querier() -> Querier:
             channel = Channel(url, member, self.manifest, authority=authority, insecure=insecure)
             return Querier(member, self.manifest, public, channel)
 
         self._querier = querier
+
+    def _opened(self, passphrase: str | None) -> fhe.SecretKeys:
+        told = os.environ.get(PASSPHRASE_VARIABLE) if passphrase is None else passphrase
+        if not told:
+            raise InputError(
+                f"passphrase: missing; hand one in, or set {PASSPHRASE_VARIABLE}, for the secret"
+                f" key in {self._folder}"
+            )
+        return load_secret_keys(self._folder, told)
 
     def predict(self, X: Any) -> NDArray[np.str_]:
         """Labels, shape (n,); known answers are mixed in and taken out.
@@ -138,7 +142,12 @@ class QueryClient:
         batch = secrets.token_hex(8)
         count = known_for(len(features), len(self.manifest.classes), bits=self._leak_bits)
         known = new_audit(count)
-        Desk(self._folder).keep_audit(batch, known)
+        desk = Desk(self._folder)
+        desk.keep_audit(batch, known)
+        if self.manifest.rule == "masked":
+            common: Any = {"batch": batch, "known": known, "terms": self._terms}
+            summed = ask_masked(self._querier(), desk, features, **common)
+            return np.array(self.manifest.classes)[summed.classes]
         found = ask(
             self._querier(),
             self._folder,

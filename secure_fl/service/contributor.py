@@ -17,17 +17,27 @@ from numpy.typing import NDArray
 import fhe
 from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
-from secure_fl.errors import InputError, ServiceError
+from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
+from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.heads.codes import head_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
+from secure_fl.masked import Told
 from secure_fl.service.channel import Channel
 from secure_fl.service.declining import seal_reason
 from secure_fl.service.likeness import count_before, first_pair
+from secure_fl.service.masked_part import DroppedOut, MaskedPart
+from secure_fl.service.masked_words import audit_parameters, known_secret
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
-from secure_fl.service.sealed_query import BATCH, Facts, SealedQuery, open_query
+from secure_fl.service.sealed_query import (
+    BATCH,
+    Facts,
+    SealedQuery,
+    open_query,
+    open_salted_query,
+)
 
 log = logging.getLogger("securefl.service")
 
@@ -58,6 +68,16 @@ class ContributorPolicy:
     repeats: int = 3
 
 
+def least_quorum(manifest: Manifest) -> int:
+    """The least quorum that a contributor takes by default.
+
+    An answer of one contributor is a statement about its records; under the rule masked the quorum
+    is the sum's threshold, on which rests how many may collude.
+    """
+    clients = len(manifest.clients)
+    return default_threshold(clients) if manifest.rule == "masked" else min(2, clients)
+
+
 class Declined(Exception):  # noqa: N818  # a decision, not a defect
     """A batch that is not answered; the message says why."""
 
@@ -70,7 +90,7 @@ class Contributor:
         member: its name and secrets.
         manifest: of the federation.
         head: its own.
-        public: the querier's public key.
+        key: the querier's public key; None of the rule masked, which has none.
         terms: its owner's.
         outbox: its memory.
         metrics: counters.
@@ -79,10 +99,40 @@ class Contributor:
     member: Member
     manifest: Manifest
     head: Head
-    public: fhe.PublicKey
+    key: fhe.PublicKey | None
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
+
+    @property
+    def public(self) -> fhe.PublicKey:
+        """The querier's public key, of a federation whose rule has one."""
+        assert self.key is not None
+        return self.key
+
+    def part(self, data: bytes, batch: str, now: float) -> MaskedPart:
+        """This client's part in the masked sum of a sealed query; the batch is remembered.
+
+        Args, Raises: as `answer`; also where others are told something else, or no sum has the
+            quorum.
+        """
+        try:
+            query = SealedQuery.from_bytes(data, self.manifest)
+            self._check(query.facts, batch, now)
+            opened = open_salted_query(query, self.member, self.manifest.n_features)
+            features, audit, salt = opened
+            self._check_likeness(features, now)
+            codes = head_codes(self.head, features, self.manifest)
+            if audit is not None:
+                position = self.manifest.client_index(self.member.name)
+                codes = audit.mix(codes, position, audit_parameters(self.manifest))
+            told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit))
+            part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
+        except (InputError, fhe.InputError, MeasureError, ProtocolError) as error:
+            raise Declined(str(error)) from None
+        # Before anything leaves: whatever happens from here on, it takes part once.
+        self.outbox.keep(batch, query.facts.queries, None, now, features)
+        return part
 
     def answer(self, data: bytes, batch: str, now: float) -> bytes:
         """The contribution to a sealed query; kept until it is delivered.
@@ -140,7 +190,10 @@ class Contributor:
         checks = (
             (facts.batch == batch, "a sealed query of another batch"),
             (facts.contributor == self.member.name, "sealed to another client"),
-            (facts.public == self.public.fingerprint, "another public key than this client has"),
+            (
+                self.key is None or facts.public == self.key.fingerprint,
+                "another public key than this client has",
+            ),
             (now < facts.expires, "expired"),
             (not self.outbox.answered(batch), "answered before"),
             (
@@ -183,7 +236,7 @@ def answer_listed(
             with busy:
                 if stop.is_set():
                     return
-                _serve(contributor, channel, batch)
+                _serve(contributor, channel, batch, stop)
     except ServiceError as error:
         told(False)
         log.warning("%s", error)
@@ -201,7 +254,7 @@ def _names(listed: bytes) -> list[str]:
     raise ServiceError("the evaluator's list of batches cannot be read")
 
 
-def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
+def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threading.Event) -> None:
     made = contributor.outbox.undelivered(batch)
     path = f"/batches/{batch}"
     if made is None:
@@ -210,13 +263,20 @@ def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
             # Closed or expired since it was listed.
             return
         try:
+            if contributor.key is None:
+                contributor.part(sealed.content, batch, time.time()).run(channel, stop)
+                contributor.metrics.contributions.inc()
+                return
             made = contributor.answer(sealed.content, batch, time.time())
-        except Declined as reason:
+        except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
             log.warning("a batch is declined: %s", reason)
             _decline(contributor, channel, batch, str(reason))
             return
         except (sqlite3.Error, OSError):
             # The machine's trouble and not the batch's: the turn fails, and is tried again.
+            raise
+        except ServiceError:
+            # The evaluator is away: of a sum this client has dropped out.
             raise
         except Exception as error:
             # One batch that cannot be answered must not keep the others from it.

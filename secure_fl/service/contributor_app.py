@@ -13,12 +13,14 @@ import fhe
 from fhe.engines import tfhe_public_key
 from secure_fl.errors import InputError
 from secure_fl.files import make_folder
-from secure_fl.heads.head import load_head
-from secure_fl.heads.manifest import load_manifest
+from secure_fl.heads.codes import refuse_masked
+from secure_fl.heads.head import Head, load_head
+from secure_fl.heads.manifest import Manifest, load_manifest
+from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service.channel import Channel
 from secure_fl.service.contributor import Contributor, ContributorPolicy, answer_listed
 from secure_fl.service.holding import Held
-from secure_fl.service.members import read_member
+from secure_fl.service.members import Member, read_member
 from secure_fl.service.metrics import CONTENT_TYPE, Metrics
 from secure_fl.service.outbox import Outbox
 from secure_fl.service.schema import ContributorHealth
@@ -26,32 +28,60 @@ from secure_fl.service.supervision import PATIENCE, Ending, Watch, start_turning
 
 
 def load_contributor(
-    run: Path, client: str, keys: Path, identity: Path, state: Path, terms: ContributorPolicy
+    run: Path,
+    client: str,
+    keys: Path | None,
+    identity: Path,
+    state: Path,
+    terms: ContributorPolicy,
+    policy: MaskedPolicy | None = None,
 ) -> Contributor:
     """A contributor from its files.
 
     Args:
         run: folder with federation.json and the client's head.
         client: its name.
-        keys: folder with the querier's public.key.
+        keys: folder with the querier's public.key; None of the rule masked, which has none.
         identity: its secret file.
         state: folder of its memory, made where absent, mode 0700.
         terms: its owner's.
+        policy: its owner's of the rule masked; by default heads answer that are releases.
 
     Raises:
         InputError, fhe.InputError: a file cannot be used, or they do not belong together.
     """
     manifest = load_manifest(run)
     member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
+    if manifest.rule == "masked":
+        if keys is not None:
+            refuse_masked(manifest)
+        (policy or MaskedPolicy()).check(run, manifest, [client])
+        return _made(member, manifest, head, None, terms, state)
+    if keys is None:
+        raise InputError(
+            f"federation: its rule is {manifest.rule} (federation.json); name the folder of the"
+            " querier's public.key (--keys)"
+        )
     public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; get the new ones"
         )
+    return _made(member, manifest, head, public, terms, state)
+
+
+def _made(
+    member: Member,
+    manifest: Manifest,
+    head: Head,
+    key: fhe.PublicKey | None,
+    terms: ContributorPolicy,
+    state: Path,
+) -> Contributor:
     make_folder(state, mode=0o700)
     outbox = Outbox(state / "outbox.db")
-    return Contributor(member, manifest, head, public, terms, outbox, Metrics())
+    return Contributor(member, manifest, head, key, terms, outbox, Metrics())
 
 
 class ContributorService:

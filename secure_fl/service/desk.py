@@ -7,6 +7,8 @@ included, makes the querier ask for it again.
 
 from pathlib import Path
 
+from attrs import frozen
+
 from fhe.audit import Audit, load_audit, save_audit
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
 from secure_fl.errors import FormatError, InputError
@@ -14,13 +16,27 @@ from secure_fl.service.sealed_query import BATCH
 
 FOLDER = "batches"
 KIND = "service received answer"
+MASKED_KIND = "service masked batch"
+
+
+@frozen
+class MaskedBatch:
+    """What the querier remembers of a masked batch, beside its known answers.
+
+    Attributes:
+        agreed: digest of what contributors were told.
+        quorum: the sum's threshold.
+    """
+
+    agreed: bytes
+    quorum: int
 
 
 class Desk:
     """Files of one querier's batches.
 
     Args:
-        keys: its key folder.
+        keys: its key folder; of the rule masked, which has no keys, the run folder.
     """
 
     def __init__(self, keys: Path) -> None:
@@ -55,9 +71,30 @@ class Desk:
             raise FormatError(f"{path}: header members are missing or mistyped; remove it")
         return envelope.payload, tuple(present)
 
+    def keep_masked(self, batch: str, opened: MaskedBatch) -> None:
+        """Keeps what opens a masked batch's sum, beside the shares that will come."""
+        header = {"quorum": opened.quorum}
+        path = self._path(batch, "masked")
+        write_envelope(path, MASKED_KIND, header, opened.agreed, mode=PRIVATE)
+
+    def masked(self, batch: str) -> MaskedBatch:
+        """What was kept.
+
+        Raises:
+            InputError: nothing was, or the file holds something else.
+        """
+        path = self._path(batch, "masked")
+        if not path.exists():
+            raise InputError(f"batch {batch}: was not opened here ({path} is absent)")
+        envelope = read_envelope(path, MASKED_KIND)
+        quorum = envelope.header.get("quorum")
+        if type(quorum) is not int or len(envelope.payload) != 32:
+            raise FormatError(f"{path}: header members are missing or mistyped; remove it")
+        return MaskedBatch(envelope.payload, quorum)
+
     def forget(self, batch: str) -> None:
         """Removes a batch's files; it is read."""
-        for kind in ("audit", "answer"):
+        for kind in ("audit", "answer", "masked"):
             self._path(batch, kind).unlink(missing_ok=True)
 
     def _path(self, batch: str, kind: str) -> Path:

@@ -53,6 +53,7 @@ class Evaluations:
         limits: attempts, and how long answers are kept.
         metrics: seconds and failures are counted there.
         give_up: called with a reason when batches cannot be moved on any more.
+        advance: moves masked sums on, at seconds since 1970; returns whether one moved.
 
     Attributes:
         changes: told of every change.
@@ -66,7 +67,9 @@ class Evaluations:
         limits: Limits,
         metrics: Metrics,
         give_up: Callable[[str], None],
+        advance: Callable[[float], bool] = lambda now: False,
     ) -> None:
+        self._advance = advance
         self.changes = Changes()
         patience = limits.failing
         self._watches = [
@@ -132,7 +135,8 @@ class Evaluations:
 
     async def _tick(self) -> None:
         now = time.time()
-        if await asyncio.to_thread(self._store.advance, now):
+        moved = await asyncio.to_thread(self._store.advance, now)
+        if await asyncio.to_thread(self._advance, now) or moved:
             self.changes.tell()
         await asyncio.to_thread(self._store.forget, now - self._limits.keep)
         await self.changes.wait(TICK)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from secure_fl.files import make_folder
 from secure_fl.service.evaluations import Evaluations
+from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Caller, Gate, Refusal
 from secure_fl.service.holding import Held
 from secure_fl.service.limits import Limits, Nonces
@@ -48,9 +49,17 @@ class Evaluator:
         # A request may name a time that lies ahead, and is valid for as long after it.
         self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
         self.gate = Gate(federations, limits, self.nonces, self.metrics)
-        folders = [federation.folder for federation, _ in federations.values()]
+        by_name = {name: federation for name, (federation, _) in federations.items()}
+        self.exchanges = Exchanges(self.store, by_name, limits.step)
+        folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(
-            self.store, state / "batches.db", folders, limits, self.metrics, self.ending
+            self.store,
+            state / "batches.db",
+            folders,
+            limits,
+            self.metrics,
+            self.ending,
+            self.exchanges.advance,
         )
 
     def stop(self) -> None:

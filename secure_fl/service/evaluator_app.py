@@ -13,6 +13,7 @@ import fastapi
 from fastapi import FastAPI, Request
 
 from secure_fl.service.evaluator import Evaluator
+from secure_fl.service.exchange_routes import add_exchange_routes
 from secure_fl.service.gate import Refusal, reply
 from secure_fl.service.metrics import CONTENT_TYPE, App, counted
 from secure_fl.service.routes import add_client_routes, add_querier_routes
@@ -94,6 +95,7 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
 
     add_querier_routes(app, evaluator)
     add_client_routes(app, evaluator)
+    add_exchange_routes(app, evaluator)
     schema = app.openapi()
     schema["components"]["securitySchemes"] = {SCHEME: _SECURITY}
     return counted(app, evaluator.metrics)

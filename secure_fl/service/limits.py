@@ -28,6 +28,7 @@ class Limits:
         queries: of one batch.
         seconds: that a body may take to arrive.
         lifetime: seconds that a batch may wait for contributions.
+        step: seconds that a contributor has for a message of a masked sum, from the second on.
         keep: seconds that an answer waits for the querier.
         attempts: evaluations of one batch; each but the first follows a death of the process.
         failing: seconds that a loop of the service may fail before the process ends.
@@ -40,6 +41,7 @@ class Limits:
     queries: int = 1000
     seconds: float = 60.0
     lifetime: float = 7 * 86400.0
+    step: float = 15.0
     keep: float = 86400.0
     attempts: int = 3
     failing: float = PATIENCE

@@ -68,11 +68,13 @@ class Outbox:
         self,
         batch: str,
         queries: int,
-        contribution: bytes,
+        contribution: bytes | None,
         now: float,
         features: NDArray[np.float32],
     ) -> None:
         """Keeps a contribution until it is delivered; on the disk when this returns.
+
+        None is kept of a masked sum: its messages serve once, and a kill ends this client's part.
 
         The queries are kept for a day, to know them again, and erased after it.
         """

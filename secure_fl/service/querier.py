@@ -29,6 +29,10 @@ Spend = Callable[[bytes], Audit]
 log = logging.getLogger("securefl.service")
 
 
+def ignored(status: Mapping[str, Any]) -> None:
+    """Hears nothing."""
+
+
 @frozen(kw_only=True)
 class BatchTerms:
     """How a batch is to be answered.
@@ -80,17 +84,24 @@ class Querier:
     Attributes:
         member: its secrets.
         manifest: of the federation.
-        public: its public key, that contributors encrypt under.
+        public: its public key, that contributors encrypt under; None of the rule masked.
         channel: to the evaluator.
     """
 
     member: Member
     manifest: Manifest
-    public: fhe.PublicKey
+    public: fhe.PublicKey | None
     channel: Channel
 
     def open(
-        self, batch: str, features: NDArray[np.float32], audit: Audit | None, terms: BatchTerms
+        self,
+        batch: str,
+        features: NDArray[np.float32],
+        audit: Audit | None,
+        terms: BatchTerms,
+        *,
+        agreed: bytes = b"",
+        salt: bytes = b"",
     ) -> None:
         """Opens a batch at the evaluator, with a sealed query for every client.
 
@@ -99,6 +110,8 @@ class Querier:
             features: scaled queries, shape (queries, n_features).
             audit: known answers to mix in; its seed is sealed to the contributors.
             terms: of the batch.
+            agreed: of the rule masked, the digest of what contributors are told.
+            salt: of the rule masked, part of that.
 
         Raises:
             InputError: a name or quorum that cannot be.
@@ -118,12 +131,12 @@ class Querier:
                 federation=self.manifest.fingerprint,
                 batch=batch,
                 contributor=name,
-                public=self.public.fingerprint,
+                public=agreed.hex() if self.public is None else self.public.fingerprint,
                 queries=queries,
                 quorum=quorum,
                 expires=expires,
             )
-            query = seal_query(facts, features, audit, self.member, self.manifest)
+            query = seal_query(facts, features, audit, self.member, self.manifest, salt)
             sealed[name] = base64.b64encode(query.to_bytes()).decode()
         opening = {
             "queries": queries,

@@ -26,13 +26,13 @@ class Federation:
     Attributes:
         folder: holds federation.json, public.key and evaluation.key.
         manifest: its public facts, with its members' keys.
-        public: the querier's public key.
+        key: the querier's public key; None of the rule masked, which has none.
         members: keys that check signatures, by name.
     """
 
     folder: Path
     manifest: Manifest
-    public: fhe.PublicKey
+    key: fhe.PublicKey | None
     members: Directory
 
     @property
@@ -44,6 +44,17 @@ class Federation:
     def clients(self) -> tuple[str, ...]:
         """Of the manifest."""
         return self.manifest.clients
+
+    @property
+    def masked(self) -> bool:
+        """Whether its rule is the secure sum."""
+        return self.key is None
+
+    @property
+    def public(self) -> fhe.PublicKey:
+        """The querier's public key, of a federation whose rule has one."""
+        assert self.key is not None
+        return self.key
 
     def contribution_bytes(self, queries: int) -> int:
         """The most bytes that a contribution to so many queries has."""
@@ -92,6 +103,8 @@ def load_federation(folder: Path) -> Federation:
     """
     manifest = load_manifest(folder)
     members = signature_keys(manifest)
+    if manifest.rule == "masked":
+        return Federation(folder, manifest, None, members)
     public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
     evaluation = load_evaluation_keys(folder)
     found = public.parameters

@@ -23,8 +23,8 @@ FederationName = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Fing
 BatchName = Annotated[str, Path(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for news.")]
 
-_SIGNED: dict[str, Any] = {"security": [{SCHEME: []}]}
-_BYTES: dict[str, Any] = {
+SIGNED: dict[str, Any] = {"security": [{SCHEME: []}]}
+BINARY: dict[str, Any] = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 }
 
@@ -39,7 +39,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         response_model=Status,
         status_code=201,
         responses={200: {"model": Status}},
-        openapi_extra={**_SIGNED, "requestBody": {**opening, "required": True}},
+        openapi_extra={**SIGNED, "requestBody": {**opening, "required": True}},
     )
     async def open_(
         request: Request, federation: FederationName, batch: BatchName
@@ -55,7 +55,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         evaluator.evaluations.changes.tell()
         return reply(caller, status, _status(await evaluator.batch(caller, batch)))
 
-    @app.get(path, response_model=Status, openapi_extra=_SIGNED)
+    @app.get(path, response_model=Status, openapi_extra=SIGNED)
     async def batch_status(
         request: Request, federation: FederationName, batch: BatchName, wait: Wait = 0
     ) -> fastapi.Response:
@@ -73,8 +73,8 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
     @app.get(
         f"{path}/answer",
         response_class=fastapi.Response,
-        responses={200: _BYTES},
-        openapi_extra=_SIGNED,
+        responses={200: BINARY},
+        openapi_extra=SIGNED,
     )
     async def answer(
         request: Request, federation: FederationName, batch: BatchName
@@ -87,7 +87,7 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
             raise Refusal(409, "state", f"the batch is {found.state}, not answered")
         return reply(caller, 200, content)
 
-    @app.delete(path, response_model=Detail, openapi_extra=_SIGNED)
+    @app.delete(path, response_model=Detail, openapi_extra=SIGNED)
     async def close_batch(
         request: Request, federation: FederationName, batch: BatchName
     ) -> fastapi.Response:
@@ -102,9 +102,9 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
 def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
     """Adds what clients may call."""
     path = "/v1/{federation}/batches/{batch}"
-    binary = {**_SIGNED, "requestBody": {**_BYTES, "required": True}}
+    binary = {**SIGNED, "requestBody": {**BINARY, "required": True}}
 
-    @app.get("/v1/{federation}/asked", response_model=Asked, openapi_extra=_SIGNED)
+    @app.get("/v1/{federation}/asked", response_model=Asked, openapi_extra=SIGNED)
     async def asked(
         request: Request, federation: FederationName, wait: Wait = 0
     ) -> fastapi.Response:
@@ -122,8 +122,8 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
     @app.get(
         f"{path}/query",
         response_class=fastapi.Response,
-        responses={200: _BYTES},
-        openapi_extra=_SIGNED,
+        responses={200: BINARY},
+        openapi_extra=SIGNED,
     )
     async def query(
         request: Request, federation: FederationName, batch: BatchName
@@ -136,7 +136,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
             raise Refusal(409, "state", "this client is not asked any more")
         return reply(caller, 200, content)
 
-    sealed_words = {**_SIGNED, "requestBody": {**_BYTES, "required": False}}
+    sealed_words = {**SIGNED, "requestBody": {**BINARY, "required": False}}
 
     @app.delete(f"{path}/query", response_model=Detail, openapi_extra=sealed_words)
     async def decline(
@@ -164,6 +164,8 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         """A client sends its encrypted integers; on the disk when this is answered."""
         caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
+        if found.agreed:
+            raise Refusal(409, "state", "the rule of this federation is a secure sum")
         limit = caller.federation.contribution_bytes(found.queries)
         content = await evaluator.gate.body(request, caller, limit)
         status = await asyncio.to_thread(

@@ -40,7 +40,8 @@ class Facts:
         federation: fingerprint of the manifest.
         batch: its name.
         contributor: the client that it is sealed to.
-        public: fingerprint of the public key to encrypt under.
+        public: fingerprint of the public key to encrypt under; of the rule masked, the digest of
+            what contributors are told, in hexadecimal digits (`secure_fl.masked.Told`).
         queries: in all, known answers among them; at least 1.
         quorum: contributors that an answer needs at least.
         expires: seconds since 1970, after which it is not to be answered.
@@ -114,6 +115,7 @@ def seal_query(
     audit: Audit | None,
     querier: Member,
     manifest: Manifest,
+    salt: bytes = b"",
 ) -> SealedQuery:
     """Seals queries to the contributor that the facts name.
 
@@ -123,6 +125,7 @@ def seal_query(
         audit: secret of the known answers, for the contributor; None without.
         querier: signs.
         manifest: of the federation.
+        salt: of the rule masked, see `secure_fl.masked.Told`; else nothing.
 
     Raises:
         InputError: no such member.
@@ -131,6 +134,8 @@ def seal_query(
     if audit is not None:
         tensors["audit seed"] = np.frombuffer(audit.seed, np.uint8)
         tensors["audit known"] = np.array([audit.known], np.int64)
+    if salt:
+        tensors["salt"] = np.frombuffer(salt, np.uint8)
     key = sealing_key(manifest, facts.contributor)
     sealed = SUITE.encrypt(save_tensors(tensors), key, facts.context())
     signature = querier.identity.sign(facts.context(), sealed)
@@ -143,6 +148,18 @@ def open_query(
     """The queries, shape (queries, n_features), and the secret of the known answers.
 
     Raises:
+        InputError: as `open_salted_query`.
+    """
+    features, audit, _ = open_salted_query(query, member, n_features)
+    return features, audit
+
+
+def open_salted_query(
+    query: SealedQuery, member: Member, n_features: int
+) -> tuple[NDArray[np.float32], Audit | None, bytes]:
+    """As `open_query`, and the salt, which is empty by the encrypted rules.
+
+    Raises:
         InputError: sealed to somebody else, or altered; or queries of another shape, or not finite.
     """
     try:
@@ -153,6 +170,7 @@ def open_query(
         tensors = load_tensors(plain)
         features, seed = tensors["features"], tensors.get("audit seed")
         known = tensors.get("audit known", np.zeros(1, np.int64))
+        salt = tensors.get("salt", np.zeros(0, np.uint8)).tobytes()
     except (SafetensorError, LookupError, TypeError, ValueError) as error:
         raise FormatError("sealed query: holds no queries") from error
     if known.shape != (1,) or known.dtype != np.int64:
@@ -163,4 +181,4 @@ def open_query(
         raise InputError(f"sealed query: shape {features.shape}, expected {expected}")
     if not np.isfinite(features).all():
         raise InputError("sealed query: holds NaN or infinity")
-    return features, audit
+    return features, audit, salt

@@ -38,7 +38,12 @@ CREATE TABLE IF NOT EXISTS batches (
     attempts INTEGER NOT NULL DEFAULT 0,
     done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
     present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
+    agreed TEXT NOT NULL DEFAULT '',
     UNIQUE (federation, batch)
+);
+CREATE TABLE IF NOT EXISTS exchanges (
+    batch INTEGER NOT NULL REFERENCES batches, step INTEGER NOT NULL, client TEXT NOT NULL,
+    message BLOB NOT NULL, PRIMARY KEY (batch, step, client)
 );
 CREATE TABLE IF NOT EXISTS parts (
     batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
@@ -70,6 +75,9 @@ class Batch:
         present: clients that the answer rests on, in the manifest's order.
         clients: what each client did: "asked", "sent" or "declined".
         refusals: of those that declined and said why, sealed to the querier.
+        patient_until: seconds since 1970, after which the quorum suffices.
+        expires: seconds since 1970.
+        agreed: of the rule masked, the digest of what contributors were told; else "".
     """
 
     id: int
@@ -85,6 +93,9 @@ class Batch:
     present: tuple[str, ...]
     clients: Mapping[str, str]
     refusals: Mapping[str, bytes]
+    patient_until: float
+    expires: float
+    agreed: str
 
 
 class Store:
@@ -108,11 +119,15 @@ class Store:
 
     def _create(self) -> None:
         self._db.executescript(_SCHEMA)
-        with self._transaction() as db:
+        with self.transaction() as db:
             columns = {row[1] for row in db.execute("PRAGMA table_info(parts)")}
             # Made by a release whose refusals had no words.
             if "refusal" not in columns:
                 db.execute("ALTER TABLE parts ADD COLUMN refusal BLOB")
+            columns = {row[1] for row in db.execute("PRAGMA table_info(batches)")}
+            # Made by a release without the rule masked.
+            if "agreed" not in columns:
+                db.execute("ALTER TABLE batches ADD COLUMN agreed TEXT NOT NULL DEFAULT ''")
 
     def open(
         self,
@@ -126,19 +141,20 @@ class Store:
         patient_until: float,
         expires: float,
         queue: int,
+        agreed: str = "",
     ) -> Literal["opened", "exists", "full"]:
         """Adds a batch, with the sealed query of every client.
 
         Returns:
             "exists" where a batch of that name does, "full" where `queue` batches wait.
         """
-        with self._transaction() as db:
+        with self.transaction() as db:
             if self._waiting() >= queue:
                 return "full"
-            row = (federation, batch, opening, queries, quorum, patient_until, expires)
+            row = (federation, batch, opening, queries, quorum, patient_until, expires, agreed)
             done = db.execute(
                 "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
-                " patient_until, expires) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                " patient_until, expires, agreed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
             if done.rowcount != 1:
@@ -204,11 +220,11 @@ class Store:
         A batch is queued when all contributions are in, or the quorum is and nobody else will send
         or the querier's patience ends. It fails when the quorum is out of reach or it expires.
         """
-        with self._transaction() as db:
+        with self.transaction() as db:
             rows = db.execute(
                 "SELECT b.id, quorum, patient_until, expires, count(*), sum(p.state = 'sent'),"
                 " sum(p.state = 'declined') FROM batches b JOIN parts p ON p.batch = b.id"
-                " WHERE b.state = 'collecting' GROUP BY b.id"
+                " WHERE b.state = 'collecting' AND b.agreed = '' GROUP BY b.id"
             ).fetchall()
             moved = False
             for number, quorum, patient_until, expires, clients, sent, declined in rows:
@@ -231,7 +247,7 @@ class Store:
 
     def begin(self) -> Batch | None:
         """Takes the oldest queued batch for evaluation."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             first = db.execute(
                 "SELECT id FROM batches WHERE state = 'queued' ORDER BY id LIMIT 1"
             ).fetchone()
@@ -251,7 +267,7 @@ class Store:
 
     def progress(self, batch: Batch, done: int, total: int) -> None:
         """Notes how far an evaluation is."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             change = "UPDATE batches SET done = ?, total = ? WHERE id = ? AND state = 'evaluating'"
             db.execute(change, (done, total, batch.id))
 
@@ -261,19 +277,19 @@ class Store:
         Returns:
             False where the batch is not being evaluated any more.
         """
-        with self._transaction() as db:
+        with self.transaction() as db:
             done = db.execute(
                 "UPDATE batches SET state = 'answered', answer = ?, answered = ?"
                 " WHERE id = ? AND state = 'evaluating'",
                 (answer, now, batch.id),
             )
             if done.rowcount:
-                self._erase(batch.id)
+                self.erase(batch.id)
             return done.rowcount == 1
 
     def fail(self, batch: Batch, reason: str) -> None:
         """Ends a batch that cannot be answered."""
-        with self._transaction():
+        with self.transaction():
             self._fail(batch.id, reason)
 
     def hand_back(self, attempts: int, *, died: bool) -> None:
@@ -283,7 +299,7 @@ class Store:
             attempts: of one batch; it fails when its evaluation died so often.
             died: whether the evaluation died by itself; a stop of the service does not count.
         """
-        with self._transaction() as db:
+        with self.transaction() as db:
             rows = db.execute("SELECT id, attempts FROM batches WHERE state = 'evaluating'")
             for number, made in rows.fetchall():
                 if died and made >= attempts:
@@ -301,18 +317,18 @@ class Store:
 
     def close_batch(self, batch: Batch) -> None:
         """Erases everything but the batch's name and why it ended, in whatever state it is."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "UPDATE batches SET state = 'closed', answer = NULL, reason = CASE state"
                 " WHEN 'answered' THEN ? WHEN 'failed' THEN 'it failed: ' || reason"
                 " WHEN 'closed' THEN reason ELSE ? END WHERE id = ?",
                 (FETCHED, GIVEN_UP, batch.id),
             )
-            self._erase(batch.id)
+            self.erase(batch.id)
 
     def forget(self, before: float) -> None:
         """Closes batches that were answered before a time."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute(
                 "UPDATE batches SET state = 'closed', answer = NULL, reason = ?"
                 " WHERE state = 'answered' AND answered < ?",
@@ -325,7 +341,8 @@ class Store:
             self._db.close()
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction of the writer; others of this store wait."""
         with self._lock:
             # Takes the writer's lock at once: another process writes this file too.
             self._db.execute("BEGIN IMMEDIATE")
@@ -343,7 +360,7 @@ class Store:
     def _find(self, condition: str, *values: str | int) -> Batch | None:
         row = self._db.execute(
             "SELECT id, federation, batch, opening, queries, quorum, state, reason, done, total,"
-            f" present FROM batches WHERE {condition}",
+            f" present, patient_until, expires, agreed FROM batches WHERE {condition}",
             values,
         ).fetchone()
         if row is None:
@@ -366,6 +383,9 @@ class Store:
             present=tuple(json.loads(row[10])),
             clients={client: state for client, state, _ in parts},
             refusals={client: words for client, _, words in parts if words is not None},
+            patient_until=row[11],
+            expires=row[12],
+            agreed=row[13],
         )
 
     def _part(self, batch: Batch, client: str, column: str) -> bytes | None:
@@ -384,7 +404,7 @@ class Store:
         contribution: bytes | None,
         refusal: bytes | None = None,
     ) -> bool:
-        with self._transaction() as db:
+        with self.transaction() as db:
             done = db.execute(
                 "UPDATE parts SET state = ?, contribution = ?, refusal = ?, sealed = NULL"
                 " WHERE batch = ? AND client = ? AND state = 'asked' AND"
@@ -404,8 +424,10 @@ class Store:
     def _fail(self, number: int, reason: str) -> None:
         change = "UPDATE batches SET state = 'failed', reason = ? WHERE id = ?"
         self._db.execute(change, (reason, number))
-        self._erase(number)
+        self.erase(number)
 
-    def _erase(self, number: int) -> None:
+    def erase(self, number: int) -> None:
+        """Erases what a batch was made of, within a transaction."""
         change = "UPDATE parts SET sealed = NULL, contribution = NULL WHERE batch = ?"
         self._db.execute(change, (number,))
+        self._db.execute("DELETE FROM exchanges WHERE batch = ?", (number,))

@@ -573,9 +573,29 @@ def _opening(folder: Path) -> tuple[list[bytes], Read]:
     content = {"queries": 5, "quorum": 2, "patience": 1.0, "expires": expires, "sealed": sealed}
     # What `_read_opening` looks at of the caller: its registered federation.
     public = make_dataclass("Public", ["fingerprint"])(facts.public)
-    federation = make_dataclass("Registered", ["manifest", "public"])(manifest, public)
+    facts_of = make_dataclass("Registered", ["manifest", "public", "masked"])
+    federation = facts_of(manifest, public, False)
     caller: Any = make_dataclass("Known", ["federation"])(federation)
     return [m.text_of(content)], lambda data: _read_opening(Limits(), caller, "b", data)
+
+
+@parser("service: answer of a masked sum", m.of_envelope(m.of_tensors))
+def _masked_answer(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.federation import wire
+    from secure_fl.federation.secagg import ProtocolServer
+    from secure_fl.service.masked_querier import _answer
+    from secure_fl.service.masked_words import ANSWER
+    from tests.secure_fl.federation.protocol import Party
+
+    party = Party(3, length=8)
+    party.confirm(party.mask(party.share(party.advertise())))
+    found = {"sum": party.server.masked_sum(), "clients": ["north"], "shares": ["00ff"]}
+
+    def read(data: bytes) -> Any:
+        content = _answer(data, "b")
+        return ProtocolServer.opener(party.parameters, content["sum"], 8)
+
+    return [wire.encode(found, kind=ANSWER)], read
 
 
 @parser("service: status of a batch", m.of_json)

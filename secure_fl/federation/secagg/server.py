@@ -7,6 +7,7 @@ came, and gives the replies. A message that cannot be read counts as a drop-out 
 import itertools
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -37,23 +38,26 @@ class ProtocolServer:
 
     Args:
         parameters: of the sum.
+        expected: length of the vectors, where the server knows it; else the first one's counts.
 
     Attributes:
         survivors: whose vectors are in the sum, once step 3 is closed.
         rejected: why a client's message was not used.
     """
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, expected: int | None = None) -> None:
         self.survivors: tuple[str, ...] = ()
         self.rejected: dict[str, str] = {}
         self.structure = ""
         self._p = parameters
+        self._expected = expected
         self._context = parameters.context
         self._step = 1
         self._members = set(parameters.names)
         self._arrived: set[str] = set()
         self._adverts: dict[str, tuple[bytes, bytes, bytes]] = {}
         self._graph: Graph | None = None
+        self._listed: list[str] = []
         self._sealed: dict[str, dict[str, bytes]] = {}
         self._commitments: dict[str, bytes] = {}
         self._total: Words | None = None
@@ -114,6 +118,83 @@ class ProtocolServer:
         add_masks(total, plus, [*self_keys, *minus])
         return total
 
+    # ------------------------------------------------- where another party opens than the one adds
+
+    @property
+    def step(self) -> int:
+        """That messages are taken for now, from 1."""
+        return self._step
+
+    @property
+    def members(self) -> frozenset[str]:
+        """Clients whose message of this step is taken."""
+        return frozenset(self._members)
+
+    @property
+    def arrived(self) -> frozenset[str]:
+        """Clients whose message of this step was taken."""
+        return frozenset(self._arrived)
+
+    def masked_sum(self) -> dict[str, Any]:
+        """After step 4, what another party needs beside the opened shares, to take the masks off.
+
+        A value of the wire encoding: public keys, commitments, and the sum of masked vectors, which
+        says nothing to who has fewer shares than open the secrets.
+        """
+        assert self._total is not None
+        listed = [name for name in self._p.names if name in self._adverts]
+        shared = [name for name in self._p.names if name in self._sealed]
+        return {
+            "listed": self._listed,
+            "mask_keys": m.blobs([self._adverts[name][1] for name in listed], KEY),
+            "advertised": listed,
+            "shared": shared,
+            "commitments": m.blobs([self._commitments[name] for name in shared], 32),
+            "survivors": list(self.survivors),
+            "masked": self._total,
+        }
+
+    @classmethod
+    def opener(cls, parameters: Parameters, masked_sum: Any, expected: int) -> "ProtocolServer":
+        """At step 5, from what `masked_sum` gave: it takes the survivors' openings.
+
+        Args:
+            parameters: of the sum, as this party knows them.
+            masked_sum: of whoever added; nothing of it is believed.
+            expected: length of the vectors.
+
+        Raises:
+            ProtocolError: it cannot be of this sum.
+            QuorumError: fewer survivors than the threshold.
+        """
+        if not isinstance(masked_sum, dict):
+            raise ProtocolError("masked sum: not one")
+        found = m.Fields(masked_sum, "masked sum")
+        server = cls(parameters, expected)
+        listed, advertised = found.names("listed"), found.names("advertised")
+        shared, survivors = found.names("shared"), found.names("survivors")
+        for inner, outer in (
+            (survivors, shared),
+            (shared, listed),
+            (listed, advertised),
+            (advertised, parameters.names),
+        ):
+            if inner != tuple(name for name in outer if name in set(inner)):
+                raise ProtocolError("masked sum: lists of clients that were not asked")
+        if len(survivors) < parameters.threshold:
+            raise server._too_few(len(survivors))
+        keys = found.byte_rows("mask_keys", len(advertised), KEY)
+        server._adverts = {n: (b"", key, b"") for n, key in zip(advertised, keys, strict=True)}
+        commitments = found.byte_rows("commitments", len(shared), 32)
+        server._commitments = dict(zip(shared, commitments, strict=True))
+        server._sealed = {name: {} for name in shared}
+        server._graph = Graph(listed, parameters.degree, parameters.context)
+        server._total = found.vector("masked", parameters.bits)
+        if len(server._total) != expected:
+            raise ProtocolError(f"masked sum: of {len(server._total)} entries, expected {expected}")
+        server.survivors, server._members, server._step = survivors, set(survivors), 5
+        return server
+
     # ---------------------------------------------------------------------------- what comes in
 
     def _advert(self, name: str, message: bytes) -> None:
@@ -136,6 +217,10 @@ class ProtocolServer:
     def _masked(self, name: str, message: bytes) -> None:
         found = self._read(m.MASK, name, message)
         vector, structure = found.vector("masked", self._p.bits), found.text("structure")
+        if self._expected is not None and len(vector) != self._expected:
+            raise ProtocolError(
+                f'client "{name}": its vector has {len(vector)} entries, expected {self._expected}'
+            )
         if self._total is None:
             self._total, self.structure = vector.copy(), structure
             return
@@ -165,6 +250,7 @@ class ProtocolServer:
 
     def _advertisements(self, left: tuple[str, ...]) -> dict[str, bytes]:
         self._graph = Graph(left, self._p.degree, self._context)
+        self._listed = list(left)
         replies = {}
         for name in left:
             near = [self._adverts[other] for other in self._graph.neighbours(name)]

@@ -18,7 +18,11 @@ class CodedHeads(Settings):
 
     measure: str = setting("folding", "of a fold, eq. (102)", choices=MEASURES)
     bits: int = setting(8, "of the integer codes", least=4, most=16)
-    rule: str = setting("tournament", "encrypted rule", choices=("tournament", "paper"))
+    rule: str = setting(
+        "tournament",
+        "by which queries are answered; tournament and paper on ciphertexts",
+        choices=("tournament", "paper", "masked"),
+    )
 
     @property
     def spanned(self) -> tuple[float, float] | None:

@@ -14,11 +14,12 @@ from kahm import classify
 from secure_fl.errors import InputError
 from secure_fl.heads.codes import all_codes, rule_parameters
 from secure_fl.heads.confidence import set_threshold
+from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import save_manifest
-from secure_fl.heads.run_folder import all_measures, load_run, query_features
+from secure_fl.heads.run_folder import all_measures, create_run, load_run, query_features
 from secure_fl.report import Sources, gather, render, write_report
 from secure_fl.report.privacy import load_statement
-from tests.secure_fl.report.conftest import draw_clients
+from tests.secure_fl.report.conftest import draw_clients, manifest
 
 
 def page_of(run, **sources):
@@ -284,3 +285,16 @@ def test_a_threshold_says_what_is_left_and_how_good_it_is(clear_run, test_file, 
     text = text_of(page_of(run, test=test_file))
     assert f"below the threshold, the others are unknown {answered.mean():.2%}" in text
     assert f"right of these {np.mean(found[answered] == y[answered]):.2%}" in text
+
+
+def test_a_run_that_answers_by_masked_sums_has_no_keys_and_says_what_is_shown(tmp_path):
+    facts = manifest(rule="masked", bits=5)
+    create_run(tmp_path / "run", train_heads(draw_clients(), facts), facts)
+    text = text_of(page_of(tmp_path / "run"))
+    assert "rule masked contributors 2 left at every step, by default 2 classes 2" in text
+    assert "words a query 64 of 64 bits bytes a query and contributor 512" in text
+    assert "with probability 2^-64 keys none; nothing opens a contribution" in text
+    assert "class and smallest code" in text
+    assert "ciphertext" not in text
+    with pytest.raises(InputError, match="its rule is masked"):
+        gather(Sources(run=tmp_path / "run", keys=tmp_path))

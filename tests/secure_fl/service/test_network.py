@@ -185,6 +185,7 @@ def test_the_demonstration_finds_every_answer_equal():
     assert found.agreeing == found.quorum_agreeing == found.queries == 4
     assert found.quorum_present == tuple(c for c in found.clients if c != found.killed)
     assert len(found.quorum_present) == 2
+    assert found.masked_agreeing == found.masked_asked == 8
 
 
 def test_every_option_of_the_pages_commands_exists():

@@ -1,0 +1,229 @@
+"""The evaluator's side of masked sums: it takes messages, closes steps, adds, and opens nothing.
+
+A batch of a federation whose rule is masked is one secure sum of five steps. A step is closed when
+everybody's message is there, or the threshold's and nobody else will come in time: in the first
+step the querier's patience counts, in the others `Limits.step`. Whoever is not in then has dropped
+out. The last messages are sealed to the querier; with the masked sum they are the answer, which the
+querier alone opens.
+
+Every message is on the disk before it is acknowledged, and the state of a sum follows from them: a
+sum goes on after a kill.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from secure_fl.errors import InputError, ProtocolError, QuorumError
+from secure_fl.federation import wire
+from secure_fl.federation.secagg import ProtocolServer
+from secure_fl.service.exchange_store import STEPS, ExchangeStore
+from secure_fl.service.gate import Refusal
+from secure_fl.service.masked_words import ANSWER, check_shares, coding_of, sum_parameters
+from secure_fl.service.registry import Federation
+from secure_fl.service.store import Batch, Store
+
+log = logging.getLogger("securefl.service")
+
+
+class Exchange:
+    """One batch's sum.
+
+    Args:
+        batch: at work.
+        federation: its own.
+        kept: its messages.
+        seconds: that contributors have for a message from the second on.
+    """
+
+    def __init__(
+        self, batch: Batch, federation: Federation, kept: ExchangeStore, seconds: float
+    ) -> None:
+        self._seconds = seconds
+        self.batch, self._manifest, self._kept = batch, federation.manifest, kept
+        agreed = bytes.fromhex(batch.agreed)
+        parameters = sum_parameters(self._manifest, batch.name, batch.quorum, agreed)
+        self._quorum = parameters.threshold
+        self._server = ProtocolServer(parameters, batch.queries * coding_of(self._manifest).words)
+        self._replies: Mapping[str, bytes] = {}
+        self._opened: dict[str, bytes] = {}
+        self._until = batch.patient_until
+        for step, messages, closed in kept.history(batch):
+            for client, message in messages.items():
+                self._receive(step, client, message)
+            if closed:
+                self._close()
+
+    @property
+    def step(self) -> int:
+        """That messages are taken for."""
+        return self._server.step
+
+    @property
+    def arrived(self) -> frozenset[str]:
+        """Clients whose message of this step is here."""
+        return frozenset(self._opened) if self.step == STEPS else self._server.arrived
+
+    @property
+    def complete(self) -> bool:
+        """Whether the message of everybody who may still send one is here."""
+        return not self._coming
+
+    @property
+    def _coming(self) -> frozenset[str]:
+        declined = {name for name, state in self.batch.clients.items() if state == "declined"}
+        return self._server.members - declined - self.arrived
+
+    def take(self, client: str, step: int, message: bytes) -> int:
+        """Takes a message and keeps it; 201, or 200 where it was there before.
+
+        Raises:
+            Refusal: it comes too late, again with other content, or cannot be used.
+        """
+        before = self._kept.message(self.batch, step, client)
+        if before is not None:
+            if before == message:
+                return 200
+            raise Refusal(409, "state", "another message of this step was taken before")
+        if step != self.step or client not in self._server.members:
+            raise Refusal(409, "state", "too late: this client counts as dropped out")
+        self._receive(step, client, message)
+        self._kept.keep(self.batch, step, client, message)
+        return 201
+
+    def reply(self, client: str, step: int) -> bytes | None:
+        """What a client gets at the end of a step; None while it is not closed.
+
+        Raises:
+            Refusal: it is not in any more.
+        """
+        if client not in self._server.members:
+            raise Refusal(409, "state", "this client counts as dropped out")
+        return self._replies.get(client) if step == self.step - 1 else None
+
+    def advance(self, now: float) -> bool:
+        """Closes the step if it is time; whether it did.
+
+        Raises:
+            QuorumError: too few contributors are left, or the batch expired.
+        """
+        there, coming = self.arrived, self._coming
+        if len(there) + len(coming) < self._quorum:
+            raise QuorumError(
+                f"{len(there) + len(coming)} contributors are left in step {self.step} of"
+                f" {STEPS}, {self._quorum} are needed; nothing is revealed"
+            )
+        if coming and not (now >= self._until and len(there) >= self._quorum):
+            if now >= self.batch.expires:
+                raise QuorumError(
+                    f"it expired in step {self.step} of {STEPS} with {len(there)} contributors"
+                )
+            if self.step > 1 and now >= self._until:
+                raise QuorumError(
+                    f"{len(there)} contributors are left in step {self.step} of {STEPS},"
+                    f" {self._quorum} are needed; nothing is revealed"
+                )
+            return False
+        if self.step == STEPS:
+            self._finish(now)
+        else:
+            self._kept.close(self.batch, self.step)
+            self._close()
+        return True
+
+    def _close(self) -> None:
+        self._replies = self._server.close_step()
+        self._until = time.time() + self._seconds
+
+    def _receive(self, step: int, client: str, message: bytes) -> None:
+        """Hands a message to the sum.
+
+        Raises:
+            Refusal: it cannot be used; the client has dropped out.
+        """
+        if step == STEPS:
+            try:
+                check_shares(message, self._manifest, self.batch.name, client)
+            except InputError as error:
+                raise Refusal(422, "invalid", str(error)) from None
+            self._opened[client] = message
+            return
+        self._server.receive(client, message)
+        if client not in self._server.arrived:
+            raise Refusal(422, "invalid", self._server.rejected.get(client, "not used"))
+
+    def _finish(self, now: float) -> None:
+        found = {
+            "sum": self._server.masked_sum(),
+            "clients": list(self._opened),
+            "shares": [message.hex() for message in self._opened.values()],
+        }
+        answer = wire.encode(found, kind=ANSWER)
+        self._kept.finish(self.batch, self._server.survivors, answer, now)
+
+
+class Exchanges:
+    """All masked sums at work.
+
+    Args:
+        store: of the batches.
+        federations: by fingerprint.
+        seconds: that contributors have for a message from the second on.
+    """
+
+    def __init__(self, store: Store, federations: Mapping[str, Federation], seconds: float) -> None:
+        self._seconds = seconds
+        self._store, self._federations = store, federations
+        self._kept = ExchangeStore(store)
+        self._lock = threading.Lock()
+        self._found: dict[int, Exchange] = {}
+
+    def take(self, batch: Batch, client: str, step: int, message: bytes) -> int:
+        """As `Exchange.take`, if the batch is at work; the last one closes the step."""
+        with self._lock:
+            exchange = self._of(batch)
+            status = exchange.take(client, step, message)
+            if exchange.complete:
+                self._move(batch, time.time())
+            return status
+
+    def reply(self, batch: Batch, client: str, step: int) -> bytes | None:
+        """As `Exchange.reply`, if the batch is at work."""
+        with self._lock:
+            return self._of(batch).reply(client, step)
+
+    def advance(self, now: float) -> bool:
+        """Closes the steps on whose turn it is; whether one was."""
+        moved = False
+        with self._lock:
+            waiting = self._kept.waiting()
+            for number in self._found.keys() - set(waiting):
+                del self._found[number]
+            for number in waiting:
+                batch = self._store.by_number(number)
+                if batch is None:
+                    continue
+                moved |= self._move(batch, now)
+        return moved
+
+    def _move(self, batch: Batch, now: float) -> bool:
+        try:
+            return self._of(batch).advance(now)
+        except (QuorumError, ProtocolError, InputError, Refusal) as error:
+            self._store.fail(batch, str(error))
+            return True
+
+    def _of(self, batch: Batch) -> Exchange:
+        if batch.state != "collecting" or not batch.agreed:
+            raise Refusal(409, "state", "no masked sum is at work for this batch")
+        if batch.federation not in self._federations:
+            raise Refusal(409, "state", "its federation is not served any more")
+        found = self._found.get(batch.id)
+        if found is None:
+            federation = self._federations[batch.federation]
+            found = Exchange(batch, federation, self._kept, self._seconds)
+            self._found[batch.id] = found
+        # Who declined since is news to it.
+        found.batch = batch
+        return found

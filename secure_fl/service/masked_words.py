@@ -1,0 +1,121 @@
+"""What the parties of a masked batch make of its public facts, and openings for the querier alone.
+
+Session and parameters of the sum follow from the batch's facts, which the querier signed: each
+party derives them itself. The graph is complete, so nobody chooses it.
+"""
+
+from cryptography.exceptions import InvalidTag
+
+import fhe
+from fhe.audit import Audit
+from fhe.envelope import pack, unpack
+from fhe.errors import InputError as EnvelopeError
+from secure_fl.crypto.keys import digest, verify
+from secure_fl.errors import InputError, ProtocolError
+from secure_fl.federation.secagg import Parameters
+from secure_fl.federation.secagg.parameters import SESSION
+from secure_fl.heads.manifest import Manifest
+from secure_fl.masked import RowCoding
+from secure_fl.service.members import Member, sealing_key, signature_keys
+from secure_fl.service.sealed_query import SUITE
+
+KIND = "service opened shares"
+ANSWER = "service masked answer"
+MOST_BYTES = 2**25
+"""Of one contributor's masked rows: what the evaluator takes, and bounds a batch by."""
+_ROOM = 16_384
+
+
+def coding_of(manifest: Manifest) -> RowCoding:
+    """How codes of the federation become rows."""
+    return RowCoding(manifest.bits, len(manifest.classes))
+
+
+def most_queries(manifest: Manifest) -> int:
+    """Queries of a batch, known answers among them, whose rows are taken."""
+    return max(1, MOST_BYTES // coding_of(manifest).bytes_a_query)
+
+
+def message_bytes(manifest: Manifest, queries: int, step: int) -> int:
+    """The most bytes that a contributor's message of a step has."""
+    if step == 3:
+        return queries * coding_of(manifest).bytes_a_query + _ROOM
+    return _ROOM + 512 * len(manifest.clients)
+
+
+def sum_parameters(manifest: Manifest, batch: str, quorum: int, agreed: bytes) -> Parameters:
+    """Of a batch's sum.
+
+    Args:
+        manifest: of the federation.
+        batch: its name, which is used once.
+        quorum: contributors that must be left at every step.
+        agreed: digest of what contributors were told.
+
+    Raises:
+        FederationError: a quorum that is not above half of the contributors, or above all.
+    """
+    named = digest(b"masked session", manifest.fingerprint.encode(), batch.encode())
+    names = manifest.clients
+    return Parameters(named[:SESSION], 0, 0, names, quorum, len(names) - 1, quorum, agreed=agreed)
+
+
+def audit_parameters(manifest: Manifest) -> fhe.RuleParameters:
+    """As known answers want them: they are the integers of the tournament, the same class wins."""
+    return fhe.RuleParameters(
+        contributors=len(manifest.clients), classes=len(manifest.classes), bits=manifest.bits
+    )
+
+
+def known_secret(audit: Audit | None) -> bytes:
+    """What of known answers decides the rows, for `Told.known`."""
+    return b"" if audit is None else audit.seed + audit.known.to_bytes(8, "little")
+
+
+def seal_shares(member: Member, manifest: Manifest, batch: str, message: bytes) -> bytes:
+    """A contributor's opened shares, signed, and sealed to the querier: the evaluator passes them.
+
+    Args:
+        member: the contributor.
+        manifest: of the federation.
+        batch: its name.
+        message: of the sum's last step.
+    """
+    context = _context(manifest, batch, member.name)
+    sealed = SUITE.encrypt(message, sealing_key(manifest, "querier"), context)
+    signature = member.identity.sign(context, sealed)
+    return pack(KIND, {"signature": signature.hex()}, sealed)
+
+
+def check_shares(data: bytes, manifest: Manifest, batch: str, client: str) -> bytes:
+    """The sealed part of what `seal_shares` made, if `client` signed it.
+
+    Raises:
+        InputError: not that client's for that batch.
+    """
+    try:
+        envelope = unpack(data, KIND, source=f"opened shares of {client!r}")
+        signature = bytes.fromhex(envelope.header["signature"])
+        context = _context(manifest, batch, client)
+        verify(signature_keys(manifest), client, signature, context, envelope.payload)
+    except (EnvelopeError, ProtocolError, KeyError, TypeError, ValueError):
+        raise InputError(f"opened shares of {client!r}: not signed by it, or altered") from None
+    return envelope.payload
+
+
+def open_shares(data: bytes, querier: Member, manifest: Manifest, batch: str, client: str) -> bytes:
+    """A contributor's message of the sum's last step.
+
+    Raises:
+        InputError: not that client's for that batch, or not sealed to the querier.
+    """
+    sealed = check_shares(data, manifest, batch, client)
+    try:
+        return SUITE.decrypt(sealed, querier.sealing, _context(manifest, batch, client))
+    except InvalidTag:
+        raise InputError(f"opened shares of {client!r}: not sealed to the querier") from None
+
+
+def _context(manifest: Manifest, batch: str, client: str) -> bytes:
+    parts = (manifest.fingerprint, batch, client)
+    return digest(b"opened shares", *(part.encode() for part in parts))

@@ -1,0 +1,352 @@
+"""The rule masked over the service: an evaluator's process, and real contributors in threads.
+
+Contributors run here so that each can vanish at a chosen step, as one that is killed: nothing of
+what it held in memory is left, and its outbox is.
+"""
+
+import json
+import secrets
+import sqlite3
+import threading
+import time
+from dataclasses import dataclass
+
+import attrs
+import numpy as np
+import pytest
+
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
+
+from fhe.audit import new_audit
+from fhe.errors import AnswerError
+from kahm import classify
+from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment, set_up
+from secure_fl.errors import InputError, QuorumError, ServiceError
+from secure_fl.federation import wire
+from secure_fl.heads.codes import head_codes
+from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.manifest import make_manifest
+from secure_fl.heads.masked import MaskedPolicy
+from secure_fl.service import masked_querier
+from secure_fl.service.channel import Channel
+from secure_fl.service.contributor import ContributorPolicy, Declined
+from secure_fl.service.contributor_app import load_contributor
+from secure_fl.service.desk import Desk
+from secure_fl.service.masked_part import DroppedOut
+from secure_fl.service.masked_querier import ask_masked
+from secure_fl.service.masked_words import ANSWER, most_queries
+from secure_fl.service.members import read_member
+from secure_fl.service.querier import BatchTerms, Querier
+from secure_fl.service.sealed_query import Facts, seal_query
+from tests.cli.command import refused, securefl
+
+CLIENTS = ("east", "north", "south", "west")
+CENTRES = np.array([[0, 0], [3, 0], [0, 3]])
+STEP = 1.0
+"""Seconds for a message: who is silent has vanished."""
+
+
+class Vanished(BaseException):
+    """This contributor was killed."""
+
+
+class Line(Channel):
+    """A channel on which its member vanishes before a step's message, or does something first."""
+
+    vanishes = 99
+    also = staticmethod(lambda step: None)
+
+    def call(self, method, path, body=b""):
+        if method == "PUT" and "/exchange/" in path:
+            step = int(path.rpartition("/")[2])
+            if step >= self.vanishes:
+                raise Vanished
+            self.also(step)
+        return super().call(method, path, body)
+
+
+@dataclass
+class Parties:
+    """All parties of a federation whose rule is masked; the evaluator is a process."""
+
+    running: Deployment
+    manifest: object
+    queries: np.ndarray
+    codes: np.ndarray
+
+    def folder(self, name):
+        return self.running.folder / name
+
+    def member(self, name):
+        return read_member(self.folder(name) / IDENTITY, name, self.manifest)
+
+    def querier(self):
+        channel = Channel(self.running.url(), self.member("querier"), self.manifest)
+        return Querier(self.member("querier"), self.manifest, None, channel)
+
+    def contributor(self, name, **terms):
+        own = self.folder(name)
+        policy = ContributorPolicy(**{"repeats": 1000, "quorum": 3, **terms})
+        parts = (own, name, None, own / IDENTITY, own / "state", policy)
+        return load_contributor(*parts, MaskedPolicy(exact_heads=True))
+
+    def open(self, rows=slice(0, 6), known=None, *, quorum=3, patience=20.0):
+        """Opens a batch, as `ask_masked` does before it waits; returns its name."""
+        batch, features = secrets.token_hex(8), self.queries[rows]
+        queries = len(features) + (known.known if known else 0)
+        terms = BatchTerms(quorum=quorum, patience=patience, lifetime=120.0)
+        querier, desk = self.querier(), Desk(self.folder("querier"))
+        with querier.channel:
+            masked_querier._open(querier, desk, features, queries, batch, known, terms)
+        return batch
+
+    def fetch(self, batch, rows=slice(0, 6), known=None):
+        desk = Desk(self.folder("querier"))
+        common = {"batch": batch, "known": known, "terms": None}
+        return ask_masked(self.querier(), desk, self.queries[rows], **common)
+
+    def asked(self, name):
+        with Channel(self.running.url(), self.member(name), self.manifest) as line:
+            return json.loads(line.expect("GET", "/asked", what="asking"))["batches"]
+
+    def clear(self, rows, names):
+        there = [self.manifest.client_index(name) for name in names]
+        codes = self.codes[rows][:, there]
+        return classify(codes).tolist(), codes.min(axis=(1, 2)).tolist()
+
+    def take_part(self, batch, name, vanishes=99, also=None):
+        """One contributor's part in a batch, in a thread."""
+
+        def run():
+            line = Line(self.running.url(), self.member(name), self.manifest)
+            line.vanishes = vanishes
+            if also is not None:
+                line.also = also
+            contributor = self.contributor(name)
+            with line:
+                try:
+                    sealed = line.expect("GET", f"/batches/{batch}/query", what="query")
+                    contributor.part(sealed, batch, time.time()).run(line, threading.Event())
+                except (Vanished, DroppedOut):
+                    # The second where the others were too few.
+                    return
+                finally:
+                    contributor.outbox.close()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def all_take_part(self, batch, vanish=(), also=None):
+        vanish = dict(vanish)
+        for name in CLIENTS:
+            self.take_part(batch, name, vanish.get(name, 99), also if name == "east" else None)
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("masked") / "parties"
+    rng = np.random.default_rng(0)
+    facts = make_manifest(
+        classes=("x", "y", "z"), clients=CLIENTS, n_features=2, bits=6, rule="masked"
+    )
+    labels = [rng.integers(0, 3, 40) for _ in CLIENTS]
+    sets = [
+        (name, (CENTRES[y] + rng.normal(size=(40, 2))).astype(np.float32), y)
+        for name, y in zip(CLIENTS, labels, strict=True)
+    ]
+    heads = train_heads(sets, facts)
+    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2)
+    queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
+    codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
+    with deployment(folder) as running:
+        running.start("evaluator", "--step", str(STEP))
+        yield Parties(running, manifest, queries, codes)
+
+
+def test_answers_and_distances_are_the_clear_rules_and_nothing_is_left(parties):
+    known = new_audit(5)
+    batch = parties.open(slice(0, 9), known)
+    parties.all_take_part(batch)
+    found = parties.fetch(batch, slice(0, 9), known)
+    classes, codes = parties.clear(slice(0, 9), CLIENTS)
+    assert (found.classes.tolist(), found.codes.tolist()) == (classes, codes)
+    assert found.present == CLIENTS
+    # Neither messages nor rows stay with the evaluator, nor the batch with the querier.
+    with sqlite3.connect(parties.folder("evaluator") / "state" / "batches.db") as database:
+        assert database.execute("SELECT count(*) FROM exchanges").fetchone() == (0,)
+    assert not list((parties.folder("querier") / "batches").glob(f"{batch}*"))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_a_contributor_that_vanishes_is_tolerated_and_never_takes_part_again(parties, step):
+    """Its row is in if it left before; its batch is in its outbox before its first message is."""
+    batch = parties.open(patience=1.0)
+    parties.all_take_part(batch, {"south": step})
+    found = parties.fetch(batch)
+    there = CLIENTS if step > 3 else ("east", "north", "west")
+    assert found.present == there
+    assert (found.classes.tolist(), found.codes.tolist()) == parties.clear(slice(0, 6), there)
+    again = parties.contributor("south")
+    assert again.outbox.answered(batch)
+    assert again.outbox.undelivered(batch) is None
+    again.outbox.close()
+
+
+def test_below_the_threshold_nothing_is_revealed(parties):
+    batch = parties.open(patience=1.0)
+    parties.all_take_part(batch, {"south": 3, "west": 3})
+    with pytest.raises(ServiceError, match="2 contributors are left in step 3 of 5, 3 are needed"):
+        parties.fetch(batch)
+
+
+def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
+    """What it acknowledged is on its disk, and its state follows from that."""
+    killed = threading.Event()
+
+    def kill(step):
+        if step == 4 and not killed.is_set():
+            killed.set()
+            parties.running.kill("evaluator")
+            parties.running.start("evaluator", "--step", "20")
+
+    batch = parties.open()
+    parties.all_take_part(batch, also=kill)
+    found = parties.fetch(batch)
+    assert killed.is_set()
+    assert found.present == CLIENTS
+    assert found.classes.tolist() == parties.clear(slice(0, 6), CLIENTS)[0]
+
+
+@pytest.mark.slow  # a restart of the evaluator's process for each step
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+def test_the_evaluator_is_killed_at_every_step(parties, step):
+    def kill(at):
+        if at == step:
+            parties.running.kill("evaluator")
+            parties.running.start("evaluator", "--step", "20")
+
+    batch = parties.open()
+    parties.all_take_part(batch, also=kill)
+    assert parties.fetch(batch).classes.tolist() == parties.clear(slice(0, 6), CLIENTS)[0]
+
+
+def test_a_contributor_that_is_told_something_else_declines(parties):
+    """The digest in the facts is all others'; its own of what is sealed to it is another."""
+    querier, features = parties.querier(), parties.queries[:3]
+    member, batch = parties.member("querier"), secrets.token_hex(8)
+    agreed = bytes(32)
+    facts = Facts(
+        federation=parties.manifest.fingerprint,
+        batch=batch,
+        contributor="east",
+        public=agreed.hex(),
+        queries=3,
+        quorum=3,
+        expires=time.time() + 60,
+    )
+    sealed = seal_query(facts, features, None, member, parties.manifest, bytes(32)).to_bytes()
+    east = parties.contributor("east")
+    with pytest.raises(Declined, match="not what the other contributors are told"):
+        east.part(sealed, batch, time.time())
+    low = attrs.evolve(facts, quorum=2)
+    sealed = seal_query(low, features, None, member, parties.manifest, bytes(32)).to_bytes()
+    with pytest.raises(Declined, match="quorum 2, this client's terms ask for 3"):
+        east.part(sealed, batch, time.time())
+    assert not east.outbox.answered(batch)
+    east.outbox.close()
+    querier.channel.close()
+
+
+def test_garbage_is_refused_and_its_sender_has_dropped_out(parties):
+    batch = parties.open(patience=1.0)
+    with Channel(parties.running.url(), parties.member("south"), parties.manifest) as line:
+        bad = line.heard("PUT", f"/batches/{batch}/exchange/1", b"garbage", what="garbage")
+        late = line.heard("PUT", f"/batches/{batch}/exchange/3", b"garbage", what="garbage")
+        wrong = line.heard("PUT", f"/batches/{batch}/contribution", b"x", what="garbage")
+    assert (bad.status, late.status, wrong.status) == (422, 409, 409)
+    parties.all_take_part(batch, {"south": 0})
+    assert parties.fetch(batch).present == ("east", "north", "west")
+
+
+def answer_of(parties, known=None):
+    """An answer as the evaluator gave it, and how to read another one in its place."""
+    batch = parties.open(known=known)
+    parties.all_take_part(batch)
+    querier = parties.querier()
+    received = querier.wait(batch, lambda status: None)
+    opened = Desk(parties.folder("querier")).masked(batch)
+    found = wire.decode(received.content, kind=ANSWER, source="test")
+
+    def read(changed):
+        content = wire.encode({**found, **changed}, kind=ANSWER)
+        queries = 6 + (known.known if known else 0)
+        return masked_querier._read(querier, batch, content, queries, opened, known)
+
+    return found, read
+
+
+def test_the_querier_opens_nothing_without_the_thresholds_shares(parties):
+    """Nor has the evaluator more than these: they are sealed to the querier."""
+    found, read = answer_of(parties)
+    assert read({}).present == CLIENTS
+    three = {"clients": found["clients"][:3], "shares": found["shares"][:3]}
+    assert read(three).present == CLIENTS
+    with pytest.raises(QuorumError, match="nothing is revealed"):
+        read({"clients": found["clients"][:2], "shares": found["shares"][:2]})
+    mixed = {"clients": found["clients"], "shares": found["shares"][::-1]}
+    with pytest.raises(QuorumError, match="nothing is revealed"):
+        read(mixed)
+
+
+def test_an_evaluator_that_alters_the_sum_is_exposed_by_known_answers(parties):
+    found, read = answer_of(parties, new_audit(8))
+    assert len(read({}).classes) == 6
+    altered = {**found["sum"], "masked": found["sum"]["masked"] + np.uint64(1)}
+    with pytest.raises(AnswerError, match="known answers are wrong"):
+        read({"sum": altered})
+    for name, value in (("survivors", ["east", "nobody", "west"]), ("masked", np.zeros(3, "u8"))):
+        with pytest.raises(Exception, match="masked sum"):
+            read({"sum": {**found["sum"], name: value}})
+
+
+def test_a_batch_that_is_too_long_is_refused_before_anybody_is_asked(parties):
+    most = most_queries(parties.manifest)
+    features = np.zeros((most + 1, 2), np.float32)
+    querier, desk = parties.querier(), Desk(parties.folder("querier"))
+    with pytest.raises(InputError, match=r"expected at most .* ask in parts"):
+        ask_masked(querier, desk, features, batch="b", known=None, terms=BatchTerms())
+
+
+def test_the_command_asks_and_prints_distances(parties, tmp_path):
+    np.save(tmp_path / "queries.npy", parties.queries[:4])
+    own = parties.folder("querier")
+    asked = ("query", tmp_path / "queries.npy", "--run", own, "--identity", own / IDENTITY)
+    line = ("--evaluator", parties.running.url(), "--batch", "by-command", "--audit", 3)
+
+    def answer():
+        while "by-command" not in parties.asked("east"):
+            time.sleep(0.05)
+        parties.all_take_part("by-command")
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    out, err = securefl(*asked, *line, "--distance", "--json")
+    found = json.loads(out)
+    classes, codes = parties.clear(slice(0, 4), CLIENTS)
+    assert [parties.manifest.classes.index(name) for name in found["classes"]] == classes
+    assert found["distances"] == pytest.approx([code / 63 for code in codes])
+    assert "all 3 known answers are right" in err
+
+
+def test_the_commands_refuse_keys_and_heads_that_hold_records(parties):
+    own = parties.folder("east")
+    serve = ("serve", "contributor", own, "--client", "east", "--identity", own / IDENTITY)
+    rest = ("--evaluator", parties.running.url(), "--state", own / "other")
+    assert "its head holds its records" in refused(*serve, *rest)
+    assert "which has no keys" in refused(*serve, *rest, "--keys", own)
+    np.save(own / "q.npy", parties.queries[:1])
+    ask = ("query", own / "q.npy", "--run", parties.folder("querier"), "--keys", own)
+    identity = ("--identity", parties.folder("querier") / IDENTITY)
+    _, err = securefl(*ask, *identity, "--evaluator", parties.running.url(), check=2)
+    assert "--keys has no meaning for the rule masked" in err
