@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import attrs
 
 import dp
+from dp.parts import worst_parts
 from dp.statement import RecordLevel
 from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
@@ -121,7 +122,8 @@ DELTA = 1e-5
 
 def _delta_of(events: list[dp.Event]) -> float:
     # The least delta at which basic composition gives a finite epsilon.
-    named = sum(event.count * event.promise.delta for event in events if event.promise is not None)
+    counted = worst_parts(events)
+    named = sum(event.count * event.promise.delta for event in counted if event.promise is not None)
     noisy = any(event.gaussian is not None for event in events)
     return min(named + (DELTA if noisy else 0.0), 1 - 1e-9)
 
