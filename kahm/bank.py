@@ -247,6 +247,10 @@ class Bank:
             found.append(result.T)
         return np.concatenate(found)
 
+    def machine_measures(self, queries: object, measure: Measure = "folding") -> Array:
+        """The measure of every machine, shape (queries, M); otherwise as `measures`."""
+        return np.concatenate(list(self._chunks(queries, measure)), axis=1).T
+
     def _chunks(self, queries: object, measure: Measure) -> Iterator[Array]:
         """Machine measures of consecutive queries, each of shape (M, at most _CHUNK_QUERIES)."""
         check_measure(measure)

@@ -45,6 +45,18 @@ def _cluster_rows(X: Array, batch_size: int, rng: np.random.Generator) -> list[I
     return [np.flatnonzero(labels == i) for i in range(k) if np.any(labels == i)]
 
 
+def split(X: Array, batch_size: int, how: Batching, rng: np.random.Generator) -> list[Array]:
+    """Batches by `how`; `rng` draws the first centres of the clusters.
+
+    Raises:
+        InputError: no record, a batch size below 1, or an unknown way.
+    """
+    _check_split(len(X), how)
+    if how == "order":
+        return split_by_order(X, batch_size)
+    return split_by_clusters(X, batch_size, rng)
+
+
 def split_rows(
     X: Array, batch_size: int, how: Batching, rng: np.random.Generator
 ) -> list[IntArray]:
@@ -53,21 +65,14 @@ def split_rows(
     Raises:
         InputError: as `split`.
     """
-    if how == "clusters" and len(X):
-        return _cluster_rows(X, batch_size, rng)
-    return split(np.arange(len(X)), batch_size, how, rng)
-
-
-def split(X: Array, batch_size: int, how: Batching, rng: np.random.Generator) -> list[Array]:
-    """Batches by `how`; `rng` draws the first centres of the clusters.
-
-    Raises:
-        InputError: no record, a batch size below 1, or an unknown way.
-    """
-    if len(X) == 0:
-        raise InputError("records: 0 rows, a batch needs at least 1")
+    _check_split(len(X), how)
     if how == "order":
-        return split_by_order(X, batch_size)
-    if how == "clusters":
-        return split_by_clusters(X, batch_size, rng)
-    raise InputError(f"batching: {how!r} is unknown, expected one of {', '.join(BATCHINGS)}")
+        return list(np.array_split(np.arange(len(X)), batch_count(len(X), batch_size)))
+    return _cluster_rows(X, batch_size, rng)
+
+
+def _check_split(n_records: int, how: str) -> None:
+    if n_records == 0:
+        raise InputError("records: 0 rows, a batch needs at least 1")
+    if how not in BATCHINGS:
+        raise InputError(f"batching: {how!r} is unknown, expected one of {', '.join(BATCHINGS)}")

@@ -195,13 +195,13 @@ def finish_change(folder: Path) -> None:
     committed = folder / COMMITTED
     with placed(folder):
         try:
-            names = sorted(os.listdir(committed))
+            files = sorted(committed.iterdir())
         except FileNotFoundError:
             return
-        for name in names:
+        for path in files:
             # Another process may be doing the same.
             with contextlib.suppress(FileNotFoundError):
-                (committed / name).replace(folder / name)
+                path.replace(folder / path.name)
         _sync_folder(folder)
         with contextlib.suppress(FileNotFoundError):
             committed.rmdir()

@@ -6,7 +6,8 @@ found and is its owner's to remove, and what cannot be recalled.
 """
 
 import hashlib
-from collections.abc import Sequence
+import secrets
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 
 import dp
 from dp.smoothing import Smoothed
+from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
 from secure_fl.files import changing, reserve
 from secure_fl.heads.head import head_path
-from secure_fl.heads.index import FORGOTTEN, RecordIndex, record_digests
+from secure_fl.heads.index import FORGOTTEN, RecordIndex, features_digests
 from secure_fl.heads.living import Forgotten, Living, without
 from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.released import STATEMENT_FILES
@@ -84,7 +86,8 @@ def forget(
     X: Array | None = None,
     places: Sequence[Path] = (),
     options: ReadOptions | None = None,
-) -> Erasure:
+    receipt: Callable[[Erasure], str] | None = None,
+) -> tuple[Erasure, Path | None]:
     """Removes records from a client's head.
 
     Args:
@@ -96,6 +99,10 @@ def forget(
         places: files and folders that are searched for copies, beside the files that the records
             were read from.
         options: of reading client files there.
+        receipt: the text of a file that is written beside the head, in the same moment.
+
+    Returns:
+        What was forgotten, and the receipt's place.
 
     Raises:
         InputError: no head or index, an unknown or forgotten record, one that the head does not
@@ -112,6 +119,7 @@ def forget(
         living = open_living(run, client, manifest)
         wanted = _wanted(living.index, client, rows, X, manifest)
         digests = living.index.digests[wanted]
+        not_recalled = _not_recalled(living.index)
         found = without(living, wanted)
         statement = _restated(folder, living, found)
         names = ["head", "index", *(STATEMENT_FILES if statement is not None else ())]
@@ -126,18 +134,22 @@ def forget(
         sources = [Path(each) for each in dict.fromkeys(living.index.sources) if each]
         where = [*sources, *places]
         elsewhere = search(where, digests, living.index.key, manifest, folder, options)
-    return Erasure(
-        client,
-        manifest.fingerprint,
-        datetime.now(UTC).isoformat(timespec="seconds"),
-        len(wanted),
-        int(np.count_nonzero(found.living.index.batch != FORGOTTEN)),
-        len(found.rebuilt),
-        len(found.dropped),
-        artifacts,
-        elsewhere,
-        (*_not_recalled(living.index), *(each.remark for each in elsewhere if each.remark)),
-    )
+        erasure = Erasure(
+            client,
+            manifest.fingerprint,
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            len(wanted),
+            int(np.count_nonzero(found.living.index.batch != FORGOTTEN)),
+            len(found.rebuilt),
+            len(found.dropped),
+            artifacts,
+            elsewhere,
+            (*not_recalled, *(each.remark for each in elsewhere if each.what == "model")),
+        )
+        name = f"receipt-{secrets.token_hex(8)}.json"
+        if receipt is not None:
+            write_atomic(aside / name, receipt(erasure).encode(), mode=PRIVATE)
+    return erasure, None if receipt is None else folder / name
 
 
 def _wanted(
@@ -162,12 +174,9 @@ def _wanted(
     return wanted
 
 
-def _of_records(
-    index: RecordIndex, client: str, X: Array, manifest: Manifest
-) -> NDArray[np.int64]:
+def _of_records(index: RecordIndex, client: str, X: Array, manifest: Manifest) -> NDArray[np.int64]:
     every: list[NDArray[np.int64]] = []
-    scaled = [X.astype(each) * each(manifest.scale) for each in (np.float32, np.float64)]
-    named = [record_digests(each, index.key) for each in scaled]
+    named = features_digests(X, manifest.scale, index.key)
     for i in range(len(X)):
         own = index.find(np.stack([each[i] for each in named]))
         if not len(own):

@@ -116,6 +116,23 @@ def record_digests(X: Array, key: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(found, np.uint8).reshape(-1, _DIGEST)
 
 
+def features_digests(X: Array, scale: float, key: bytes) -> list[NDArray[np.uint8]]:
+    """Digests of unscaled features as either type scales them: another file may have rounded them.
+
+    Args:
+        X: shape (n, d).
+        scale: constant factor on the features.
+        key: of the index.
+
+    Returns:
+        Two arrays of shape (n, 16).
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = X.astype(np.float32) * np.float32(scale)
+        double = X.astype(np.float64) * np.float64(scale)
+    return [record_digests(single, key), record_digests(double, key)]
+
+
 def first_index(
     X: Array,
     rows: Sequence[NDArray[np.integer[Any]]],
@@ -167,7 +184,7 @@ def save_index(path: Path, client: str, index: RecordIndex, manifest: Manifest) 
     """Writes an index, mode 0600; returns its bytes."""
     kept = sorted(index.inputs)
     wide = [index.inputs[i] for i in kept] or [np.empty((0, manifest.n_features), np.float32)]
-    tensors = {
+    tensors: dict[str, Array] = {
         "batch": index.batch,
         "cells": index.cells,
         "arrival": index.arrival,

@@ -103,7 +103,7 @@ def with_arrival(
     rows, cells = batch_rows(X, y, manifest, rng)
     # Records keep the precision that they arrived in, whatever comes later.
     own = stored_type(X)
-    batches = [X[each].astype(own) for each in rows]
+    batches: list[Array] = [X[each].astype(own) for each in rows]
     flat = _flat(batches, cells, own)
     first = len(living.stored)
     index = _grown(living.index, X, rows, cells, flat, source)

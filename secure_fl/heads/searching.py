@@ -20,7 +20,7 @@ from secure_fl.encoders.cache import prune_shard
 from secure_fl.errors import InputError
 from secure_fl.files import placed
 from secure_fl.heads.head import KIND as HEAD_KIND
-from secure_fl.heads.index import record_digests
+from secure_fl.heads.index import features_digests
 from secure_fl.heads.manifest import Manifest
 
 Array = NDArray[Any]
@@ -73,10 +73,7 @@ def search(
     def recognise(X: Array, scale: float = manifest.scale) -> NDArray[np.bool_]:
         if X.ndim != 2 or X.shape[1] != manifest.n_features or not len(X):
             return np.zeros(len(X), bool)
-        # In the type that they are in, and in the other one: another file may have rounded them.
-        with np.errstate(over="ignore", invalid="ignore"):
-            every = [X.astype(each) * each(scale) for each in (np.float32, np.float64)]
-        named = [record_digests(each, key).view("S16").ravel() for each in every]
+        named = [each.view("S16").ravel() for each in features_digests(X, scale, key)]
         seen: NDArray[np.bool_] = np.logical_or(*(np.isin(each, wanted) for each in named))
         return seen
 
@@ -138,7 +135,9 @@ def _ours(path: Path, recognise: Recognise) -> Found | None:
             from safetensors.numpy import load
 
             # A head's records are scaled already.
-            rows = np.flatnonzero(recognise(load(read_envelope(path, kind).payload)["records"], 1.0))
+            rows = np.flatnonzero(
+                recognise(load(read_envelope(path, kind).payload)["records"], 1.0)
+            )
     except (FileError, ValueError, LookupError) as error:
         return Found(str(path), "head", 0, (), False, f"could not be read: {error}")
     if kind == HEAD_KIND:

@@ -255,9 +255,7 @@ def _own_heads(
         # Before anything is booked: what was spent must not be lost for want of room.
         free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
     if promise is None:
-        heads = train_heads(
-            scaled, manifest, seed=seed, progress=on_progress, sources=sources
-        )
+        heads = train_heads(scaled, manifest, seed=seed, progress=on_progress, sources=sources)
         found = FittedHeads(manifest, heads, ())
     else:
         assert books is not None

@@ -12,8 +12,8 @@ import dp
 from kahm import classify
 from secure_fl.errors import InputError
 from secure_fl.heads.run_folder import all_measures, load_run
-from secure_fl.report import Sources, gather, render, write_report
 from secure_fl.heads.statements import load_statement
+from secure_fl.report import Sources, gather, render, write_report
 from tests.secure_fl.report.conftest import draw_clients
 
 
