@@ -311,7 +311,7 @@ def train_remote_heads(
             scale=scale,
             encoder_fingerprint=fingerprint,
         )
-        request = {"do": "head", "federation": attrs.asdict(manifest)}
+        request = {"do": "head", "federation": manifest.facts}
         answers = line.request(dict.fromkeys(left, request))
         kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)
         progress(f"heads: {len(kept)} of {len(left)} clients, federation {manifest.fingerprint}")

@@ -200,7 +200,7 @@ def load_arrays(run: Path, client: str, manifest: Manifest) -> HeadArrays:
     envelope = read_envelope(path, KIND)
     if envelope.header.get("client") != client:
         raise InputError(f"{path}: head of {envelope.header.get('client')!r}, expected {client!r}")
-    if envelope.header.get("federation") != manifest.heads_fingerprint:
+    if not manifest.takes_heads_of(envelope.header.get("federation")):
         raise InputError(f"{path}: belongs to another federation; train the client again")
     return _arrays(envelope.payload, manifest, path)
 

@@ -224,7 +224,8 @@ def load_index(run: Path, client: str, manifest: Manifest) -> RecordIndex:
         )
     envelope = read_envelope(path, KIND)
     header = envelope.header
-    if header.get("client") != client or header.get("federation") != manifest.heads_fingerprint:
+    ours = manifest.takes_heads_of(header.get("federation"))
+    if header.get("client") != client or not ours:
         raise InputError(f"{path}: belongs to another client or federation; train again")
     try:
         return _read(load_tensors(envelope.payload), header, manifest)

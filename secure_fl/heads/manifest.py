@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
 RULES = ("tournament", "paper")
+LATER = ("members", "lineage")
+"""Fields that manifests of earlier versions do not have."""
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
 
@@ -63,11 +65,14 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def _pairs(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    pairs = [tuple(pair) for pair in value]
-    if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
-        raise ValueError("'members' is not a list of names with their keys")
-    return tuple((pair[0], pair[1]) for pair in pairs)
+def _pairs(name: str, what: str) -> Callable[[Iterable[Iterable[str]]], tuple[Any, ...]]:
+    def convert(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+        pairs = [tuple(pair) for pair in value]
+        if any(len(pair) != 2 or not all(isinstance(p, str) for p in pair) for pair in pairs):
+            raise ValueError(f"'{name}' is not a list of {what}")
+        return tuple((pair[0], pair[1]) for pair in pairs)
+
+    return convert
 
 
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
@@ -99,6 +104,8 @@ class Manifest:
         members: where the parties meet on a network, their public keys by name: those of all
             clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
             `secure_fl.service.members`); else empty.
+        lineage: of a successor: fingerprint and heads' fingerprint of every federation before it,
+            oldest first, each 64 hexadecimal digits; else empty.
     """
 
     classes: tuple[str, ...] = attrs.field(validator=[*_names, min_len(2)], converter=tuple)
@@ -123,7 +130,17 @@ class Manifest:
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
 
-    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+    members: tuple[tuple[str, str], ...] = attrs.field(
+        default=(), converter=_pairs("members", "names with their keys")
+    )
+    lineage: tuple[tuple[str, str], ...] = attrs.field(
+        default=(), converter=_pairs("lineage", "pairs of fingerprints")
+    )
+
+    @lineage.validator
+    def _fingerprints(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
+        if not all(re.fullmatch("[0-9a-f]{64}", each) for pair in value for each in pair):
+            raise ValueError("'lineage' holds no fingerprints of 64 hexadecimal digits")
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -145,17 +162,27 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        facts = attrs.asdict(self)
-        if not self.members:
-            del facts["members"]
-        return _digest(facts)
+        return _digest(self.facts)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All fields that say something, JSON types."""
+        # Left out where empty, so that manifests of earlier versions keep their fingerprints.
+        empty = {name for name in LATER if not getattr(self, name)}
+        return {key: value for key, value in attrs.asdict(self).items() if key not in empty}
 
     @property
     def heads_fingerprint(self) -> str:
-        """Digest of what a head depends on: everything but `members`, whose keys may change."""
-        facts = attrs.asdict(self)
-        del facts["members"]
-        return _digest(facts)
+        """Digest of what a head was made for: everything but `members`, whose keys may change."""
+        return _digest({key: value for key, value in self.facts.items() if key not in LATER})
+
+    def takes_heads_of(self, fingerprint: object) -> bool:
+        """Whether heads of that `heads_fingerprint` are heads of this federation.
+
+        A head depends on its own client's records and on facts that a successor keeps.
+        """
+        known = {self.heads_fingerprint, *(heads for _, heads in self.lineage)}
+        return fingerprint in known
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -188,10 +215,8 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     content = {
         "format": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
-        **attrs.asdict(manifest),
+        **manifest.facts,
     }
-    if not manifest.members:
-        del content["members"]
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
@@ -217,6 +242,20 @@ def load_manifest(path: Path) -> Manifest:
     content = read_json_object(
         path, MAX_BYTES, "manifest, as `securefl train` writes it into a run folder"
     )
+    return manifest_of(content, path)
+
+
+def manifest_of(content: dict[str, Any], path: Path) -> Manifest:
+    """A manifest from what `save_manifest` wrote.
+
+    Args:
+        content: the object in the file.
+        path: of it, for messages.
+
+    Raises:
+        InputError: as `load_manifest`.
+    """
+    content = dict(content)
     version = content.pop("format", None)
     if version != FORMAT_VERSION:
         raise InputError(
@@ -224,8 +263,8 @@ def load_manifest(path: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) | {"members"} != fields:
-        wrong = sorted((set(content) | {"members"}) ^ fields)
+    if set(content) | set(LATER) != fields:
+        wrong = sorted((set(content) | set(LATER)) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)
