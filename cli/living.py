@@ -107,6 +107,12 @@ def update(
     type=click.Path(exists=True, path_type=Path),
     help="Look for copies here too: a file or folder, such as a cache; more than once.",
 )
+@click.option(
+    "--receipt",
+    "copy",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A copy of the receipt, which lies beside the head.",
+)
 @read_options
 @output_options
 def forget(
@@ -116,6 +122,7 @@ def forget(
     records: Path,
     identity: Path,
     places: tuple[Path, ...],
+    copy: Path | None,
     **reading: Any,
 ) -> None:
     """Take records out of a client's head in the folder RUN, and write a signed receipt.
@@ -126,16 +133,22 @@ def forget(
     """
     import attrs
 
+    from fhe.envelope import write_atomic
     from secure_fl.crypto.identities import read_identity
     from secure_fl.data import read_records
     from secure_fl.data.naming import format_suffix
     from secure_fl.errors import InputError
+    from secure_fl.files import prove_writable
     from secure_fl.heads.forgetting import forget as forgotten
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.receipts import listed_key, numbers_in, signed_receipt
 
     manifest = load_manifest(run)
     own = read_identity(identity)
+    if copy is not None:
+        if copy.exists():
+            raise InputError(f"{copy}: exists already; choose another file")
+        prove_writable(copy, 1 << 20)
     if manifest.members and listed_key(manifest, client) != own.public:
         raise InputError(f"{identity}: not the key that federation.json lists for {client!r}")
     options = make_read_options(**reading)
@@ -154,6 +167,8 @@ def forget(
         receipt=lambda done: signed_receipt(done, own),
         **which,
     )
+    if copy is not None and receipt is not None:
+        write_atomic(copy, receipt.read_bytes())
     output.result({**attrs.asdict(erasure), "receipt": str(receipt)}, _told(erasure, receipt))
 
 
