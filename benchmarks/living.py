@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from benchmarks._harness import Run, benchmark, peak_memory
+from benchmarks._harness import Run, benchmark, peak_memory, timed
 from secure_fl.data import Dataset
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.forgetting import forget
@@ -110,9 +110,7 @@ def answer(folder: Path, queries: int) -> float:
     head = load_head(folder, CLIENT, manifest)
     X = records(queries, 3).X
     head.measures(X[:1], manifest)
-    start = time.perf_counter()
-    head.measures(X, manifest)
-    return time.perf_counter() - start
+    return timed(lambda: head.measures(X, manifest))[0]
 
 
 STEPS = {step.__name__: step for step in (store, train_anew, add_a_day, erase, read, answer)}
@@ -182,7 +180,8 @@ def main(run: Run, largest: int, fitted: int) -> None:
             times.append((n, seconds["answer"]))
     for what, points in (("head size", sizes_of_heads), ("evaluation time", times)):
         if len(points) > 1:
-            slope = np.polyfit(*np.log(np.array(points)).T, 1)[0]
+            across, up = np.log(np.array(points)).T
+            slope = np.polyfit(across, up, 1)[0]
             run.note(f"{what} grows as records to the power {slope:.3f}")
     if sizes[-1] > fitted:
         run.note(f"above {fitted:,} records no machine was fitted: update and forget need none")

@@ -84,15 +84,14 @@ def adopt(output: Output, run: Path, successor: Path) -> None:
     read = load_successor(successor)
     before, manifest = adopted(run, read), read.manifest
     told = _what_stays(before, manifest)
+    lines = [
+        f"{run}: federation {manifest.fingerprint} of {', '.join(manifest.clients)}",
+        "compare this fingerprint by another way",
+        *(f"{state.replace('_', ' ')}: {'; '.join(each)}" for state, each in told.items()),
+    ]
     output.result(
         {"federation": manifest.fingerprint, "clients": list(manifest.clients), **told},
-        "\n".join(
-            [
-                f"{run}: federation {manifest.fingerprint} of {', '.join(manifest.clients)}; compare"
-                " this fingerprint by another way",
-                *(f"{state.replace('_', ' ')}: {'; '.join(each)}" for state, each in told.items()),
-            ]
-        ),
+        "\n".join(lines),
     )
 
 

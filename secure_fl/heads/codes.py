@@ -24,8 +24,17 @@ def head_codes(head: Head, features: NDArray[Any], manifest: Manifest) -> NDArra
         features: scaled queries, shape (queries, n_features).
         manifest: the federation's facts.
     """
-    code_range = CodeRange(manifest.low, manifest.high)
-    return encode_measures(head.measures(features, manifest), manifest.bits, code_range)
+    return measure_codes(head.measures(features, manifest), manifest)
+
+
+def measure_codes(measures: NDArray[Any], manifest: Manifest) -> NDArray[np.int64]:
+    """The integer codes of a head's measures, shape (queries, classes).
+
+    Args:
+        measures: in [0, 1], shape (queries, classes).
+        manifest: the federation's facts.
+    """
+    return encode_measures(measures, manifest.bits, CodeRange(manifest.low, manifest.high))
 
 
 def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) -> RuleParameters:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,19 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def _pairs(name: str, what: str) -> Callable[[Iterable[Iterable[str]]], tuple[Any, ...]]:
-    def convert(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-        pairs = [tuple(pair) for pair in value]
-        if any(len(pair) != 2 or not all(isinstance(p, str) for p in pair) for pair in pairs):
-            raise ValueError(f"'{name}' is not a list of {what}")
-        return tuple((pair[0], pair[1]) for pair in pairs)
+def _pairs(value: Iterable[Iterable[str]], name: str, what: str) -> tuple[tuple[str, str], ...]:
+    pairs = [tuple(pair) for pair in value]
+    if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
+        raise ValueError(f"'{name}' is not a list of {what}")
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
-    return convert
+
+def _members(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return _pairs(value, "members", "names with their keys")
+
+
+def _lineage(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return _pairs(value, "lineage", "pairs of fingerprints")
 
 
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
@@ -130,12 +135,8 @@ class Manifest:
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
 
-    members: tuple[tuple[str, str], ...] = attrs.field(
-        default=(), converter=_pairs("members", "names with their keys")
-    )
-    lineage: tuple[tuple[str, str], ...] = attrs.field(
-        default=(), converter=_pairs("lineage", "pairs of fingerprints")
-    )
+    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_members)
+    lineage: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_lineage)
 
     @lineage.validator
     def _fingerprints(self, _: object, value: tuple[tuple[str, str], ...]) -> None:

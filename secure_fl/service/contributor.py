@@ -18,7 +18,7 @@ import fhe
 from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
 from secure_fl.errors import InputError, ServiceError
-from secure_fl.heads.codes import head_codes
+from secure_fl.heads.codes import measure_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
@@ -28,6 +28,7 @@ from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
 from secure_fl.service.sealed_query import BATCH, Facts, SealedQuery, open_query
+from secure_fl.service.watch import DriftWatch
 
 log = logging.getLogger("securefl.service")
 
@@ -74,6 +75,7 @@ class Contributor:
         terms: its owner's.
         outbox: its memory.
         metrics: counters.
+        watch: for drift, or None.
     """
 
     member: Member
@@ -83,6 +85,7 @@ class Contributor:
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
+    watch: DriftWatch | None = None
 
     def answer(self, data: bytes, batch: str, now: float) -> bytes:
         """The contribution to a sealed query; kept until it is delivered.
@@ -101,7 +104,8 @@ class Contributor:
             self._check(query.facts, batch, now)
             features, audit = open_query(query, self.member, self.manifest.n_features)
             self._check_likeness(features, now)
-            codes = head_codes(self.head, features, self.manifest)
+            measures = self.head.measures(features, self.manifest)
+            codes = measure_codes(measures, self.manifest)
             position = self.manifest.client_index(self.member.name)
             if audit is not None:
                 codes = audit.mix(codes, position, self.public.parameters)
@@ -116,6 +120,8 @@ class Contributor:
             batch=batch,
         ).to_bytes()
         self.outbox.keep(batch, query.facts.queries, made, now, features)
+        if self.watch is not None:
+            self.watch.seen(measures, now)
         return made
 
     def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
