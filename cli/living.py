@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _run = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 _client = click.option("--client", required=True, help="Whose head.")
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
+_ledgers = click.option(
+    "--ledgers",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of the clients' books; default: where training booked.",
+)
 
 
 @click.command()
@@ -23,11 +28,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--add", "new", required=True, type=_file, help="Client file of the new records.")
 @click.option("--seed", default=0, show_default=True, help="Of batches that are clusters.")
 @click.option("--again", is_flag=True, help="Take records that the head has already.")
-@click.option(
-    "--ledgers",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of the clients' books; default: where training booked.",
-)
+@_ledgers
 @read_options
 @output_options
 def update(
@@ -113,6 +114,7 @@ def update(
     type=click.Path(dir_okay=False, path_type=Path),
     help="A copy of the receipt, which lies beside the head.",
 )
+@_ledgers
 @read_options
 @output_options
 def forget(
@@ -123,6 +125,7 @@ def forget(
     identity: Path,
     places: tuple[Path, ...],
     copy: Path | None,
+    ledgers: Path | None,
     **reading: Any,
 ) -> None:
     """Take records out of a client's head in the folder RUN, and write a signed receipt.
@@ -165,6 +168,7 @@ def forget(
         places=places,
         options=options,
         receipt=lambda done: signed_receipt(done, own),
+        ledgers=ledgers,
         **which,
     )
     if copy is not None and receipt is not None:
@@ -313,3 +317,36 @@ def _explanation(found: "Explanation", classes: tuple[str, ...], top: int) -> st
     if len(found.records) > top:
         lines.append(f"  and {len(found.records) - top} more with smaller weights (--top)")
     return "\n".join(lines)
+
+
+@click.command()
+@_run
+@click.option(
+    "--records",
+    "source",
+    type=click.Path(exists=True, path_type=Path),
+    help="Client file, or folder of them, that the heads were trained on.",
+)
+@click.option("--seed", default=0, show_default=True, help="That they were trained with.")
+@read_options
+@output_options
+def migrate(output: Output, run: Path, source: Path | None, seed: int, **reading: Any) -> None:
+    """Bring the heads in the folder RUN to this version, or say what cannot be.
+
+    Heads of earlier versions are read as they are. For update and forget they need an index of
+    their records, which is made of the files that they were trained on.
+    """
+    from secure_fl.heads.fitting import read_party
+    from secure_fl.heads.manifest import FILE_NAME, load_manifest
+    from secure_fl.heads.migrating import migrate as migrated
+
+    records = {}
+    if source is not None:
+        manifest = load_manifest(run)
+        data = read_party(source, manifest, run / FILE_NAME, make_read_options(**reading))
+        records = {each.name: each for each in data}
+    found = migrated(run, records, seed=seed)
+    output.result(
+        {"run": str(run), "clients": {each.client: each.state for each in found}},
+        "\n".join(f'client "{each.client}": {each.said}' for each in found),
+    )

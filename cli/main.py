@@ -27,6 +27,7 @@ COMMANDS = {
     "infer": ("cli.query:infer", "Answer a batch, on ciphertexts or in the clear."),
     "keys": ("cli.keys:keys", "Make, look at and try the keys of the encrypted rule."),
     "members": ("cli.members:members", "Let clients join a federation and leave it."),
+    "migrate": ("cli.living:migrate", "Bring heads of earlier versions to this one."),
     "predict": ("cli.trainers:predict", "Classify queries with a trained model."),
     "query": ("cli.query:query", "Ask the federation over a network."),
     "receipt": ("cli.living:receipt", "Check receipts of erasures."),

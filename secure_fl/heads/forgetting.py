@@ -29,7 +29,7 @@ from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.released import STATEMENT_FILES
 from secure_fl.heads.searching import Found, search
 from secure_fl.heads.statements import load_statement
-from secure_fl.heads.updating import ROOM, open_living, write_living
+from secure_fl.heads.updating import ROOM, ledger_of, open_living, write_living
 
 Array = NDArray[Any]
 
@@ -87,6 +87,7 @@ def forget(
     places: Sequence[Path] = (),
     options: ReadOptions | None = None,
     receipt: Callable[[Erasure], str] | None = None,
+    ledgers: Path | None = None,
 ) -> tuple[Erasure, Path | None]:
     """Removes records from a client's head.
 
@@ -100,6 +101,8 @@ def forget(
             were read from.
         options: of reading client files there.
         receipt: the text of a file that is written beside the head, in the same moment.
+        ledgers: folder of the clients' ledgers, for what releases promise; None takes the ledger
+            that training wrote to.
 
     Returns:
         What was forgotten, and the receipt's place.
@@ -119,7 +122,7 @@ def forget(
         living = open_living(run, client, manifest)
         wanted = _wanted(living.index, client, rows, X, manifest)
         digests = living.index.digests[wanted]
-        not_recalled = _not_recalled(living.index)
+        not_recalled = _not_recalled(living.index, client, ledgers)
         found = without(living, wanted)
         statement = _restated(folder, living, found)
         names = ["head", "index", *(STATEMENT_FILES if statement is not None else ())]
@@ -227,18 +230,15 @@ ALWAYS = (
 """What no change of files takes back."""
 
 
-def _not_recalled(index: RecordIndex) -> tuple[str, ...]:
+def _not_recalled(index: RecordIndex, client: str, ledgers: Path | None) -> tuple[str, ...]:
     """What cannot be taken back, and what is promised of it."""
-    release = index.release
-    if release is None:
+    if index.release is None:
         return ALWAYS
-    path = Path(release["ledger"])
-    if not path.exists():
-        raise InputError(f"{path}: the ledger of the client's releases is not there; put it back")
+    ledger = ledger_of(index.release, client, ledgers)
     said = [
-        f"event {each.what!r} of the ledger {path.name}: what was given away of it stays; its"
-        f" promise {_promise(each)} per {each.adjacency.unit} holds for who left as well"
-        for each in dict.fromkeys(dp.Ledger.open(path).events)
+        f"event {each.what!r} of the ledger {ledger.path.name}: what was given away of it stays;"
+        f" its promise {_promise(each)} per {each.adjacency.unit} holds for who left as well"
+        for each in dict.fromkeys(attrs.evolve(event, part=None) for event in ledger.events)
     ]
     return (*said, "records that were forgotten and come back are released a second time", *ALWAYS)
 

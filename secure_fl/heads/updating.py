@@ -1,5 +1,6 @@
 """New records for a head that is there: all of them, or none, whatever kills the process."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ def _released(
     promise = ReleasePromise.from_json(release["promise"])
     prepared, rows, cells = prepare(client, X, data.y, manifest, promise)
     group, number = str(release["group"]), len(living.index.arrivals)
-    ledger = _book_of(release, client, ledgers, records_digest(data.X))
+    ledger = ledger_of(release, client, ledgers, records_digest(data.X))
     before = load_statement(folder / STATEMENT_FILES[0])
     part = None if apart else dp.Part(group, number)
     event = attrs.evolve(prepared.event, part=part)
@@ -197,11 +198,20 @@ def _released(
     return found, _joined(before, released.statement, number + 1), ledger
 
 
-def _book_of(release: Any, client: str, ledgers: Path | None, records: str) -> dp.Ledger:
-    """The ledger that the head's first release is in.
+def ledger_of(
+    release: Mapping[str, Any], client: str, ledgers: Path | None, records: str = ""
+) -> dp.Ledger:
+    """The ledger that a head's first release is in.
+
+    Args:
+        release: of the head's index.
+        client: whose head.
+        ledgers: folder of the clients' ledgers; None takes the one that training wrote to.
+        records: digest of records whose events will be booked, or "".
 
     Raises:
         InputError: it is not there, or is another one.
+        dp.LedgerError: it was edited.
     """
     path = Path(release["ledger"]) if ledgers is None else ledgers / f"{client}.jsonl"
     ledger = dp.Ledger.open(path, records)
