@@ -182,7 +182,7 @@ class Manifest:
 
         A head depends on its own client's records and on facts that a successor keeps.
         """
-        known = {self.heads_fingerprint, *(heads for _, heads in self.lineage)}
+        known = (self.heads_fingerprint, *(heads for _, heads in self.lineage))
         return fingerprint in known
 
     def client_index(self, name: str) -> int:

@@ -9,9 +9,9 @@ import attrs
 from secure_fl.crypto.keys import KEY, SIGNATURE, Identity, verify
 from secure_fl.errors import FormatError, InputError, ProtocolError
 from secure_fl.files import read_json_object
-from secure_fl.heads.forgetting import Artifact, Erasure
+from secure_fl.heads.forgetting import Erasure
 from secure_fl.heads.manifest import Manifest
-from secure_fl.heads.searching import Found
+from secure_fl.heads.typed_json import read_as
 
 FORMAT = "securefl receipt of erasure"
 VERSION = 1
@@ -80,8 +80,8 @@ def read_receipt(path: Path, public: bytes, federation: str | None = None) -> Er
         verify({"client": public}, "client", given, _LABEL, _signed(content))
         if len(given) != SIGNATURE:
             raise ValueError("a signature of another length")
-        found = _erasure(content)
-    except (ProtocolError, ValueError, TypeError, LookupError):
+        found: Erasure = read_as(Erasure, content)
+    except (ProtocolError, ValueError, TypeError, LookupError, OverflowError):
         raise FormatError(
             f"{path}: altered after it was signed; it proves nothing, ask the client for its copy"
         ) from None
@@ -94,17 +94,6 @@ def read_receipt(path: Path, public: bytes, federation: str | None = None) -> Er
 
 def _signed(body: dict[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _erasure(content: dict[str, Any]) -> Erasure:
-    fields = {field.name for field in attrs.fields(Erasure)}
-    given = {key: content[key] for key in fields}
-    given["artifacts"] = tuple(Artifact(**each) for each in given["artifacts"])
-    given["elsewhere"] = tuple(
-        Found(**{**each, "rows": tuple(each["rows"])}) for each in given["elsewhere"]
-    )
-    given["not_recalled"] = tuple(given["not_recalled"])
-    return Erasure(**given)
 
 
 def numbers_in(path: Path) -> list[int]:

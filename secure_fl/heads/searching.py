@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fhe.envelope import MAGIC, read_envelope, read_header
 from fhe.errors import InputError as FileError
 from secure_fl.data import ReadOptions, read_records
+from secure_fl.data.libsvm import looks_like_libsvm
 from secure_fl.data.naming import format_suffix
 from secure_fl.encoders.cache import prune_shard
 from secure_fl.errors import InputError
@@ -99,7 +100,7 @@ def _files(places: Iterable[Path], own: Path) -> list[Path]:
 def _look(
     path: Path, recognise: Recognise, manifest: Manifest, options: ReadOptions
 ) -> Found | None:
-    name = str(path)
+    name = _name(path)
     if path.suffix == ".safetensors":
         count = prune_shard(path, recognise)
         return Found(name, "cache", count, (), True, "") if count else None
@@ -107,7 +108,9 @@ def _look(
         ours = file.read(len(MAGIC)) == MAGIC
     if ours:
         return _ours(path, recognise)
-    return _client_file(path, recognise, manifest, options) if format_suffix(path) else None
+    if not format_suffix(path) and not looks_like_libsvm(path):
+        return None
+    return _client_file(path, recognise, manifest, options)
 
 
 def _client_file(
@@ -118,14 +121,16 @@ def _client_file(
             options = replace(options, n_features=manifest.n_features)
         X = read_records(path, options).X
     except InputError as error:
-        return Found(str(path), "client file", 0, (), False, f"could not be read: {error}")
+        return Found(_name(path), "client file", 0, (), False, f"could not be read: {error}")
     if X is None:
-        return Found(str(path), "client file", 0, (), False, f"{path}: texts, not compared")
+        return Found(
+            _name(path), "client file", 0, (), False, f"{_name(path)}: texts, not compared"
+        )
     rows = np.flatnonzero(recognise(X))
     if not len(rows):
         return None
-    remark = f"{path}: still holds {len(rows)} of the records; take them out there"
-    return Found(str(path), "client file", len(rows), _first(rows), False, remark)
+    remark = f"{_name(path)}: still holds {len(rows)} of the records; take them out there"
+    return Found(_name(path), "client file", len(rows), _first(rows), False, remark)
 
 
 def _ours(path: Path, recognise: Recognise) -> Found | None:
@@ -139,21 +144,29 @@ def _ours(path: Path, recognise: Recognise) -> Found | None:
                 recognise(load(read_envelope(path, kind).payload)["records"], 1.0)
             )
     except (FileError, ValueError, LookupError) as error:
-        return Found(str(path), "head", 0, (), False, f"could not be read: {error}")
+        return Found(_name(path), "head", 0, (), False, f"could not be read: {error}")
     if kind == HEAD_KIND:
         if not len(rows):
             return None
-        remark = f"{path}: still holds {len(rows)} of the records; forget them in its run too"
-        return Found(str(path), "head", len(rows), _first(rows), False, remark)
+        remark = (
+            f"{_name(path)}: still holds {len(rows)} of the records; forget them in its run too"
+        )
+        return Found(_name(path), "head", len(rows), _first(rows), False, remark)
     origin = header.get("origin")
     if not isinstance(origin, dict) or "method" not in origin:
         return None
     said = origin.get("privacy") or "no guarantee; the model shows what it was trained on"
     remark = (
-        f"{path}: a model of {origin['method']}, which may have learned from the records and cannot"
+        f"{_name(path)}: a model of {origin['method']}, which may have learned from the records and cannot"
         f" unlearn them; what is promised of it: {said}"
     )
-    return Found(str(path), "model", 0, (), False, remark)
+    return Found(_name(path), "model", 0, (), False, remark)
+
+
+def _name(path: Path) -> str:
+    """A path as one printable line, which a receipt can hold."""
+    name = str(path)
+    return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _first(rows: NDArray[np.int64]) -> tuple[int, ...]:
