@@ -157,8 +157,8 @@ def _ours(path: Path, recognise: Recognise) -> Found | None:
         return None
     said = origin.get("privacy") or "no guarantee; the model shows what it was trained on"
     remark = (
-        f"{_name(path)}: a model of {origin['method']}, which may have learned from the records and cannot"
-        f" unlearn them; what is promised of it: {said}"
+        f"{_name(path)}: a model of {origin['method']}, which may have learned from the records and"
+        f" cannot unlearn them; what is promised of it: {said}"
     )
     return Found(_name(path), "model", 0, (), False, remark)
 
