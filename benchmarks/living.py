@@ -9,13 +9,14 @@ in the same bytes is tested (tests/secure_fl/heads/test_living.py).
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 import numpy as np
 
-from benchmarks._harness import Run, benchmark, peak_memory, timed
+from benchmarks._harness import Run, benchmark, peak_memory
 from secure_fl.data import Dataset
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.forgetting import forget
@@ -38,6 +39,17 @@ SEED = 0
 CLIENT = "north"
 
 
+Times = tuple[float, float]
+"""Wall seconds, and processor seconds of all threads."""
+
+
+def clocked(work: Callable[[], object]) -> Times:
+    """What a piece of work takes, once."""
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
 def records(n: int, seed: int) -> Dataset:
     """n records around a centre a class."""
     centres = np.random.default_rng(SEED).normal(size=(CLASSES, FEATURES))
@@ -58,16 +70,17 @@ def facts() -> Manifest:
     )
 
 
-def train_anew(folder: Path, n: int) -> float:
-    """Seconds of training a head on n records and writing its run folder."""
+def train_anew(folder: Path, n: int) -> Times:
+    """Training a head on n records and writing its run folder."""
     data, manifest = records(n, 1), facts()
-    start = time.perf_counter()
-    heads = train_heads([(CLIENT, data.X, data.y)], manifest)
-    create_run(folder, heads, manifest)
-    return time.perf_counter() - start
+
+    def work() -> None:
+        create_run(folder, train_heads([(CLIENT, data.X, data.y)], manifest), manifest)
+
+    return clocked(work)
 
 
-def store(folder: Path, n: int) -> float:
+def store(folder: Path, n: int) -> Times:
     """The files of the same head with no machine fitted: such records spread in every batch."""
     data, manifest = records(n, 1), facts()
     rows, cells = batch_rows(data.X, data.y, manifest, np.random.default_rng(SEED))
@@ -78,39 +91,33 @@ def store(folder: Path, n: int) -> float:
     aside.mkdir(parents=True)
     write_living(aside, CLIENT, living, manifest, None)
     save_manifest(folder, manifest)
-    return 0.0
+    return 0.0, 0.0
 
 
-def add_a_day(folder: Path, day: int) -> float:
-    """Seconds of adding a day's records."""
+def add_a_day(folder: Path, day: int) -> Times:
+    """Adding a day's records."""
     data = records(day, 2)
-    start = time.perf_counter()
-    update(folder, CLIENT, data)
-    return time.perf_counter() - start
+    return clocked(lambda: update(folder, CLIENT, data))
 
 
-def erase(folder: Path, n: int) -> float:
-    """Seconds of forgetting records that are spread over the head."""
+def erase(folder: Path, n: int) -> Times:
+    """Forgetting records that are spread over the head."""
     rows = np.linspace(0, n - 1, GONE).astype(int).tolist()
-    start = time.perf_counter()
-    forget(folder, CLIENT, rows=rows)
-    return time.perf_counter() - start
+    return clocked(lambda: forget(folder, CLIENT, rows=rows))
 
 
-def read(folder: Path, _: int) -> float:
-    """Seconds of reading the head, its machines fitted."""
-    start = time.perf_counter()
-    load_head(folder, CLIENT, load_manifest(folder))
-    return time.perf_counter() - start
+def read(folder: Path, _: int) -> Times:
+    """Reading the head, its machines fitted."""
+    return clocked(lambda: load_head(folder, CLIENT, load_manifest(folder)))
 
 
-def answer(folder: Path, queries: int) -> float:
-    """Seconds of all measures at once, the head read and warm."""
+def answer(folder: Path, queries: int) -> Times:
+    """All measures at once, the head read and warm; the best of three."""
     manifest = load_manifest(folder)
     head = load_head(folder, CLIENT, manifest)
     X = records(queries, 3).X
     head.measures(X[:1], manifest)
-    return timed(lambda: head.measures(X, manifest))[0]
+    return min(clocked(lambda: head.measures(X, manifest)) for _ in range(3))
 
 
 STEPS = {step.__name__: step for step in (store, train_anew, add_a_day, erase, read, answer)}
@@ -119,14 +126,14 @@ STEPS = {step.__name__: step for step in (store, train_anew, add_a_day, erase, r
 MEASURED = ("train_anew", "add_a_day", "erase", "read", "answer")
 
 
-def in_a_process(step: str, folder: Path, number: int) -> tuple[float, float]:
-    """Seconds of a step, and the largest memory of its process in GiB."""
+def in_a_process(step: str, folder: Path, number: int) -> tuple[float, float, float]:
+    """Wall and processor seconds of a step, and the largest memory of its process in GiB."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_measured, step, folder, number).result()
 
 
-def _measured(step: str, folder: Path, number: int) -> tuple[float, float]:
-    return STEPS[step](folder, number), peak_memory() / 2**30
+def _measured(step: str, folder: Path, number: int) -> tuple[float, float, float]:
+    return (*STEPS[step](folder, number), peak_memory() / 2**30)
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:
@@ -151,6 +158,7 @@ def main(run: Run, largest: int, fitted: int) -> None:
     run.parameter(features=FEATURES, batch_size=BATCH_SIZE, day=day, gone=GONE, queries=QUERIES)
     columns = ["records", "train s", "update s", "train / update", "forget s", "train / forget"]
     steps = run.table("update and erasure beside training anew", columns)
+    processor = run.table("processor seconds", ["records", *MEASURED])
     memory = run.table("largest memory of the process, GiB", ["records", *MEASURED])
     growth = run.table(
         "head against records",
@@ -164,7 +172,8 @@ def main(run: Run, largest: int, fitted: int) -> None:
             numbers = {"train_anew": n, "add_a_day": day, "erase": n, "read": 0, "answer": QUERIES}
             if n > fitted:
                 numbers = {"store": n, "add_a_day": day, "erase": n}
-            found: dict[str, tuple[float | None, float | None]] = dict.fromkeys(STEPS, (None, None))
+            found: dict[str, tuple[float | None, float | None, float | None]]
+            found = dict.fromkeys(STEPS, (None, None, None))
             for step, number in numbers.items():
                 run.progress(f"{n:,} records: {step}")
                 found[step] = in_a_process(step, folder, number)
@@ -173,7 +182,8 @@ def main(run: Run, largest: int, fitted: int) -> None:
             size, index = head.stat().st_size, head.with_name("index").stat().st_size
         anew, more, less = (seconds[step] for step in ("train_anew", "add_a_day", "erase"))
         steps.add(n, anew, more, _ratio(anew, more), less, _ratio(anew, less))
-        memory.add(n, *(found[step][1] for step in MEASURED))
+        processor.add(n, *(found[step][1] for step in MEASURED))
+        memory.add(n, *(found[step][2] for step in MEASURED))
         growth.add(n, size / 1e6, index / 1e6, seconds["read"], seconds["answer"])
         sizes_of_heads.append((n, size))
         if seconds["answer"] is not None:
