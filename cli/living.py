@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def forget(
     options = make_read_options(**reading)
     which: dict[str, Any] = {}
     if format_suffix(records):
-        which["X"] = read_records(records, options).X
+        which["X"] = read_records(records, options, unlabelled=True).X
         if which["X"] is None or which["X"].shape[1] != manifest.n_features:
             raise InputError(f"{records}: expected records of {manifest.n_features} features")
     else:
@@ -259,7 +260,7 @@ def explain(
     from secure_fl.heads.run_folder import query_features
 
     manifest = load_manifest(run)
-    X = read_records(queries, make_read_options(**reading)).X
+    X = read_records(queries, make_read_options(**reading), unlabelled=True).X
     if X is None:
         raise InputError(f"{queries}: holds texts; encode them first (securefl data embed)")
     query = one_query(query_features(X, manifest, source=str(queries)), row, str(queries))
@@ -341,7 +342,9 @@ def migrate(output: Output, run: Path, source: Path | None, seed: int, **reading
     from secure_fl.heads.migrating import migrate as migrated
 
     records = {}
-    if source is not None:
+    if source is None:
+        refuse_given({"seed", *reading}, "without --records")
+    else:
         manifest = load_manifest(run)
         data = read_party(source, manifest, run / FILE_NAME, make_read_options(**reading))
         records = {each.name: each for each in data}

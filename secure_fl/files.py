@@ -176,9 +176,9 @@ def changing(folder: Path) -> Iterator[Path]:
         try:
             with placed(folder):
                 yield aside
-                _sync_folder(aside)
+                sync_folder(aside)
                 aside.replace(folder / COMMITTED)
-                _sync_folder(folder)
+                sync_folder(folder)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
@@ -203,7 +203,7 @@ def finish_change(folder: Path) -> None:
             # Another process may be doing the same.
             with contextlib.suppress(FileNotFoundError):
                 path.replace(folder / path.name)
-        _sync_folder(folder)
+        sync_folder(folder)
         with contextlib.suppress(FileNotFoundError):
             committed.rmdir()
 

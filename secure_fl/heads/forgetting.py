@@ -29,7 +29,7 @@ from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.released import STATEMENT_FILES
 from secure_fl.heads.searching import Found, search
 from secure_fl.heads.statements import load_statement
-from secure_fl.heads.updating import ROOM, ledger_of, open_living, write_living
+from secure_fl.heads.updating import ROOM, ledger_of, open_living, refuse_books, write_living
 
 Array = NDArray[Any]
 
@@ -120,6 +120,7 @@ def forget(
         raise InputError(f"{folder}: no head of {client!r} is here")
     with changing(folder) as aside:
         living = open_living(run, client, manifest)
+        refuse_books(living, ledgers)
         wanted = _wanted(living.index, client, rows, X, manifest)
         digests = living.index.digests[wanted]
         not_recalled = _not_recalled(living.index, client, ledgers)

@@ -119,7 +119,7 @@ def _client_file(
     try:
         if options.n_features is None:
             options = replace(options, n_features=manifest.n_features)
-        X = read_records(path, options).X
+        X = read_records(path, options, all_ignored=False, unlabelled=True).X
     except InputError as error:
         return Found(_name(path), "client file", 0, (), False, f"could not be read: {error}")
     if X is None:

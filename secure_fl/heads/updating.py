@@ -94,6 +94,7 @@ def update(
         living = open_living(run, client, manifest)
         repeated = _repeated(living, X, again, data.where)
         source = whole_path(data.source)
+        refuse_books(living, ledgers)
         if living.index.release is None:
             rng = batches_stream(manifest, client, seed, len(living.index.arrivals))
             found = with_arrival(living, X, data.y, manifest, rng, source)
@@ -114,6 +115,16 @@ def update(
         statement,
         None if ledger is None else ledger.path,
     )
+
+
+def refuse_books(living: Living, ledgers: Path | None) -> None:
+    """Refuses books for a head that books nothing: they could only mislead.
+
+    Raises:
+        InputError: a folder of ledgers is named, and the head is no release.
+    """
+    if ledgers is not None and living.index.release is None:
+        raise InputError("--ledgers has no meaning for a head that is no release; leave it out")
 
 
 def open_living(run: Path, client: str, manifest: Manifest) -> Living:

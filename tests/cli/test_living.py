@@ -10,7 +10,7 @@ from secure_fl.data import Dataset, write_clients
 from secure_fl.encoders.cache import EmbeddingCache
 from secure_fl.heads.head import head_path, load_head
 from secure_fl.heads.manifest import load_manifest
-from tests.cli.command import refused, securefl
+from tests.cli.command import refused, run, securefl
 
 CLASSES = ("no", "yes")
 
@@ -178,3 +178,13 @@ def test_an_explanation_has_the_weights_of_the_reference_machine(lived):
 def test_an_explanation_of_a_query_that_is_not_there_is_refused(lived):
     query = (*north(lived), lived / "clients" / "south.npz", "--row", "12")
     assert "no row 12, it has 12, numbered from 0" in refused("explain", *query)
+
+
+def test_options_without_a_meaning_are_refused(lived):
+    (lived / "books").mkdir()
+    said = "--ledgers has no meaning for a head that is no release"
+    assert said in refused(*add(lived, "--ledgers", lived / "books"))
+    assert said in refused(*forget(lived, "3", "--ledgers", lived / "books"))
+    code, _, err = run("migrate", lived / "run", "--seed", "3")
+    assert code == 2
+    assert "--seed has no meaning without --records" in err
