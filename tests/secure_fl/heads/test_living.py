@@ -40,8 +40,8 @@ def arrivals(draw):
         n = draw(st.integers(1, 14))
         X = rng.normal(size=(n, 3))
         if draw(st.booleans()):
-            # Two points, the one far more often: most batches do not spread.
-            X[:] = 0.1 * (rng.random((n, 1)) < 0.15)
+            # Near two points, the one far more often: most batches do not spread.
+            X[:] = 0.1 * (rng.random((n, 1)) < 0.15) + 1e-5 * rng.random((n, 3))
         kind = draw(st.sampled_from(["single", "double", "wide"]))
         if kind == "wide":
             X[rng.integers(n)] = LARGE
