@@ -22,14 +22,20 @@ COMMANDS = {
     "doctor": ("cli.doctor:doctor", "Look whether this machine is ready to train over a network."),
     "dp": ("cli.dp:dp", "Differentially private release: release, account, audit."),
     "encrypt": ("cli.query:encrypt", "Encrypt one integer per query and client."),
+    "explain": ("cli.living:explain", "Say which records of a client gave an answer."),
     "flower": ("cli.flower:flower", "Train on separate machines with Flower."),
+    "forget": ("cli.living:forget", "Take records out of a head, with a signed receipt."),
     "infer": ("cli.infer:infer", "Answer a batch: on ciphertexts, masked, or in the clear."),
     "keys": ("cli.keys:keys", "Make, look at and try the keys of the encrypted rule."),
+    "members": ("cli.members:members", "Let clients join a federation and leave it."),
+    "migrate": ("cli.living:migrate", "Bring heads of earlier versions to this one."),
     "predict": ("cli.trainers:predict", "Classify queries with a trained model."),
     "query": ("cli.query:query", "Ask the federation over a network."),
+    "receipt": ("cli.living:receipt", "Check receipts of erasures."),
     "report": ("cli.report:report", "Make one page of a run for whoever must sign."),
     "serve": ("cli.serve:serve", "Answer encrypted queries over a network."),
     "train": ("cli.train:train", "Train on clients' files and write a run folder."),
+    "update": ("cli.living:update", "Add records to a client's head."),
 }
 """Where a command is and what it does; it is imported when it is needed: that takes seconds."""
 

@@ -13,6 +13,7 @@ from dp.mechanisms import (
     OptimalNoise,
     StaircaseNoise,
 )
+from dp.parts import Part
 from dp.release import BatchRelease, Prepared, Release, prepare_batches, release, release_batches
 from dp.release_ledger import ReleaseLedger, open_ledger
 from dp.smoothing import smooth
@@ -37,6 +38,7 @@ __all__ = [
     "LedgerError",
     "Membership",
     "OptimalNoise",
+    "Part",
     "Prepared",
     "Promise",
     "Record",

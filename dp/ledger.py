@@ -32,6 +32,7 @@ from dp.accounting import Composition, Gaussian, Promise, compose
 from dp.adjacency import Adjacency, Membership, adjacency_from_json, adjacency_to_json
 from dp.errors import BudgetError, InputError, LedgerError
 from dp.mechanisms import check_delta, check_epsilon
+from dp.parts import Part, worst_parts
 
 FORMAT = "securefl ledger"
 VERSION = 1
@@ -68,6 +69,8 @@ class Event:
         gaussian: what is known of its Gaussian noise, or None. Where both are given each describes
             the whole event and the accountant takes the better.
         count: times the event happened, 1 to 100,000.
+        part: of the data set that it read; None for all of it, or for records that others may have
+            read as well.
     """
 
     what: str
@@ -75,6 +78,7 @@ class Event:
     promise: Promise | None = None
     gaussian: Gaussian | None = None
     count: int = 1
+    part: Part | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.what, str) or not 0 < len(self.what) <= LONGEST_TEXT:
@@ -515,7 +519,7 @@ def _events(lines: list[dict[str, Any]]) -> tuple[Event, ...]:
 
 def _total(events: Iterable[Event], delta: float) -> Composition:
     """The better of two readings: Gaussian events as Gaussians, or as their promises."""
-    events = tuple(events)
+    events = tuple(worst_parts(events))
     readings = [
         compose(*_split(events, prefer_gaussian=True), delta),
         compose(*_split(events, prefer_gaussian=False), delta),
@@ -524,7 +528,7 @@ def _total(events: Iterable[Event], delta: float) -> Composition:
 
 
 def _least_delta(events: Iterable[Event]) -> float:
-    events = tuple(events)
+    events = tuple(worst_parts(events))
     found = []
     for prefer_gaussian in (True, False):
         promises, gaussians = _split(events, prefer_gaussian=prefer_gaussian)
@@ -575,6 +579,8 @@ def _event_to_json(event: Event) -> dict[str, Any]:
             **({"whole_orders": True} if gaussian.whole_orders else {}),
         },
         "count": event.count,
+        # Absent where the event read all, so that books without parts keep their digests.
+        **({} if event.part is None else {"part": [event.part.group, event.part.number]}),
     }
 
 
@@ -586,6 +592,7 @@ def _event_from_json(line: dict[str, Any]) -> Event:
         promise=None if promise is None else Promise(**promise),
         gaussian=None if gaussian is None else Gaussian(**gaussian),
         count=line["count"],
+        part=Part(*line["part"]) if "part" in line else None,
     )
 
 

@@ -95,6 +95,10 @@ class Plan:
         assert isinstance(self.mechanism, GaussianNoise)
         return self.mechanism.row_noise(self.squared_row_steps(n_columns))
 
+    def variance(self, n_columns: int) -> float:
+        """Of the noise of one entry, in squared units of the features."""
+        return float(self.noise(n_columns).variance * self.grid.step**2)
+
     def event(self, n_columns: int, purpose: str) -> Event:
         """What the release books, whatever the number of its rows."""
         noise = self.noise(n_columns)
@@ -294,20 +298,39 @@ class Prepared:
             digest: of the event in it.
         """
         noisy = tuple(_noised(X, self.plan, self.noise) for X in self.private)
-        variance = self.noise.variance * self.plan.grid.step**2
+        variance = self.plan.variance(self._columns)
         blocks: list[Smoothed] = []
         matrices: list[Array] = []
         for X, protected in zip(self.private, noisy, strict=True):
-            smoothed = _smoothed_blocks(protected, variance, self.plan.smoothing, X)
+            matrix, smoothed = smooth_batch(protected, self.plan, variance, X)
             blocks += smoothed
-            joined = np.concatenate([each.matrix for each in smoothed])
-            matrices.append(self.plan.grid.nearest(joined))
+            matrices.append(matrix)
         rows = sum(len(X) for X in self.private)
         total = None
         if ledger is not None:
             total = ledger.running_total(self.plan.mechanism.delta, self.plan.adjacency)
         facts = self._columns, len(self.private), rows, blocks, digest, total
         return BatchRelease(tuple(matrices), noisy, _statement(self.plan, self.noise, *facts))
+
+
+def smooth_batch(
+    noisy: Array, plan: Plan, variance: float, private: Array | None = None
+) -> tuple[Array, list[Smoothed]]:
+    """What follows from the noisy matrix of a batch without looking at its records.
+
+    So it may be done again, for fewer of the batch's rows, and costs nothing.
+
+    Args:
+        noisy: on the grid, shape (N, n).
+        plan: the public choices.
+        variance: of the noise of one entry, `plan.variance`.
+        private: for the smoothing "oracle" alone, which has no guarantee.
+
+    Returns:
+        The smoothed matrix on the grid, and its blocks of at most `MOST_ROWS` rows.
+    """
+    blocks = _smoothed_blocks(noisy, variance, plan.smoothing, private)
+    return plan.grid.nearest(np.concatenate([each.matrix for each in blocks])), blocks
 
 
 def prepare_batches(
@@ -371,11 +394,12 @@ def _noised(X: Array, plan: Plan, noise: Noise) -> Array:
 
 
 def _smoothed_blocks(
-    noisy: Array, variance: float, how: Smoothing, private: Array
+    noisy: Array, variance: float, how: Smoothing, private: Array | None
 ) -> list[Smoothed]:
     n_blocks = math.ceil(len(noisy) / MOST_ROWS)
     blocks = np.array_split(noisy, n_blocks)
     if how == "oracle":
+        assert private is not None
         truth = np.array_split(private, n_blocks)
         return [
             smooth_oracle_without_guarantee(block, own)

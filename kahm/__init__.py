@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from kahm.bank import Bank
-from kahm.batches import BATCHINGS, Batching, batch_count, split
+from kahm.batches import BATCHINGS, Batching, batch_count, split, split_rows
 from kahm.errors import InputError
 from kahm.machine import KAHM, smoother
 from kahm.measures import MEASURES, Measure
@@ -27,6 +27,7 @@ __all__ = [
     "global_measure",
     "smoother",
     "split",
+    "split_rows",
 ]
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kahm._typing import Array, IntArray
 from kahm.checks import feature_matrix
@@ -88,6 +89,18 @@ class Bank:
             InputError: no batch, an empty batch, feature counts that differ, a row that is not
                 finite, or a cell out of range.
         """
+        return cls.fit_noting(batches, cells, n_cells, dtype=dtype)[0]
+
+    @classmethod
+    def fit_noting(
+        cls,
+        batches: Sequence[Array],
+        cells: Sequence[int] | IntArray,
+        n_cells: int,
+        *,
+        dtype: type = np.float32,
+    ) -> tuple["Bank", NDArray[np.bool_]]:
+        """As `fit`, and which batches do not spread, so that their mean alone is stored, (B,)."""
         cells = np.asarray(cells, dtype=np.int64)
         if not batches:
             raise InputError("batches: none given, a bank needs at least 1")
@@ -112,10 +125,13 @@ class Bank:
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
-                return cls.fit(checked, cells, n_cells, dtype=dtype)
+                bank, more = cls.fit_noting(checked, cells, n_cells, dtype=dtype)
+                more[members[flat]] = True
+                return bank, more
         order = np.argsort(sizes, kind="stable")
         records = np.concatenate([checked[i] for i in order])
-        return cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))
+        bank = cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))
+        return bank, np.zeros(len(sizes), bool)
 
     @classmethod
     def merge(cls, banks: Sequence["Bank"]) -> "Bank":
@@ -230,6 +246,10 @@ class Bank:
             result[present] = np.minimum.reduceat(chunk[order], first, axis=0)
             found.append(result.T)
         return np.concatenate(found)
+
+    def machine_measures(self, queries: object, measure: Measure = "folding") -> Array:
+        """The measure of every machine, shape (queries, M); otherwise as `measures`."""
+        return np.concatenate(list(self._chunks(queries, measure)), axis=1).T
 
     def _chunks(self, queries: object, measure: Measure) -> Iterator[Array]:
         """Machine measures of consecutive queries, each of shape (M, at most _CHUNK_QUERIES)."""

@@ -6,6 +6,7 @@ of one line here: `InputError` where the place cannot be used, `StorageError` wh
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import shutil
@@ -137,6 +138,74 @@ def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+
+
+COMMITTED = ".committed"
+"""Folder of files that are decided on and only have to be moved to their places."""
+_CHANGE = ".change-"
+
+
+@contextlib.contextmanager
+def changing(folder: Path) -> Iterator[Path]:
+    """Files of a folder that get their new content together, whatever kills the process.
+
+    Others that change the folder wait. What the block writes becomes the folder's files when the
+    block ends without an error; before that moment nothing of it does, after it everything,
+    and a kill in between is made up for by `finish_change`, which readers call first.
+
+    Args:
+        folder: exists.
+
+    Yields:
+        A folder aside, for the new files under the names of those that they replace.
+
+    Raises:
+        InputError: the place cannot be used.
+        StorageError: the disk is full.
+    """
+    with placed(folder):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with placed(folder):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            finish_change(folder)
+            for left in folder.glob(f"{_CHANGE}*"):
+                shutil.rmtree(left)
+            aside = folder / f"{_CHANGE}{secrets.token_hex(4)}"
+            aside.mkdir(mode=0o700)
+        try:
+            with placed(folder):
+                yield aside
+                sync_folder(aside)
+                aside.replace(folder / COMMITTED)
+                sync_folder(folder)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        finish_change(folder)
+    finally:
+        os.close(handle)
+
+
+def finish_change(folder: Path) -> None:
+    """Moves what a `changing` decided on to its place, where it was killed before it could.
+
+    Raises:
+        InputError: the place cannot be used.
+    """
+    committed = folder / COMMITTED
+    with placed(folder):
+        try:
+            files = sorted(committed.iterdir())
+        except FileNotFoundError:
+            return
+        for path in files:
+            # Another process may be doing the same.
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(folder / path.name)
+        sync_folder(folder)
+        with contextlib.suppress(FileNotFoundError):
+            committed.rmdir()
 
 
 def reserve(folder: Path, sizes: Sequence[int]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ features reveal the texts: keep the folder where the texts may be kept.
 
 import hashlib
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +129,37 @@ def _digest(*arrays: NDArray[Any]) -> str:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def prune_shard(path: Path, gone: Callable[[NDArray[np.float32]], NDArray[np.bool_]]) -> int:
+    """Takes texts out of a shard of any model; they are encoded again where they are needed.
+
+    Args:
+        path: a file; what is no shard of format 2 is left alone.
+        gone: which rows of features to take out, from their matrix (n, d).
+
+    Returns:
+        How many were taken out.
+    """
+    from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header: dict[str, str] = file.metadata() or {}
+            if header.get("format") != _FORMAT or "model" not in header:
+                return 0
+            found = {name: file.get_tensor(name) for name in ("keys", "features", "cut")}
+    except (SafetensorError, OSError, ValueError):
+        return 0
+    out = gone(found["features"])
+    if not out.any():
+        return 0
+    left = {name: np.ascontiguousarray(each[~out]) for name, each in found.items()}
+    if len(left["keys"]):
+        digest = _digest(left["keys"], left["features"], left["cut"])
+        content: bytes = save(left, metadata={**header, "digest": digest})
+        write_atomic(path, content, mode=PRIVATE)
+    else:
+        path.unlink()
+    return int(np.count_nonzero(out))

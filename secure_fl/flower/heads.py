@@ -8,6 +8,7 @@ Where nodes know each other's signature keys, a head counts when all clients of 
 signed the same description: a server that tells them different ones has heads that nobody uses.
 """
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -28,8 +29,9 @@ from secure_fl.federation.checkpoint import records_digest
 from secure_fl.files import make_folder, new_folder, reserve
 from secure_fl.flower.descriptions import as_array
 from secure_fl.flower.transport import Requester
-from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
+from secure_fl.heads.index import index_path, load_index
 from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
 from secure_fl.heads.released import (
     STATEMENT_FILES,
@@ -236,7 +238,12 @@ class HeadKeeper:
                 save_head(aside, head, manifest)
                 save_statements(aside, statements)
             else:
-                save_head(aside, load_head(earlier, self._name, load_manifest(earlier)), manifest)
+                facts = load_manifest(earlier)
+                head = load_head(earlier, self._name, facts)
+                if index_path(earlier, self._name).exists():
+                    index = load_index(earlier, self._name, facts)
+                    head = dataclasses.replace(head, index=index)
+                save_head(aside, head, manifest)
                 old, new = (head_path(each, self._name).parent for each in (earlier, aside))
                 for file in STATEMENT_FILES if self._recipe.privacy else ():
                     shutil.copyfile(old / file, new / file)
@@ -248,14 +255,15 @@ class HeadKeeper:
     ) -> tuple[Head, list[tuple[str, dp.Statement]]]:
         plan, ledger = self._recipe.privacy, self._ledger
         own = self._name, head_inputs(data, self._scale), data.y
+        source = {self._name: whole_path(data.source)}
         if plan is None:
             if ledger is not None:
                 raise PrivacyError("server: asks for a head without noise, this node books noise")
-            (head,) = train_heads([own], manifest, seed=self._recipe.seed)
+            (head,) = train_heads([own], manifest, seed=self._recipe.seed, sources=source)
             return head, []
         if ledger is None:
             raise PrivacyError("private heads need a ledger; name one in the node's configuration")
-        head, statement = train_private_head(*own, manifest, plan, ledger)
+        head, statement = train_private_head(*own, manifest, plan, ledger, source[self._name])
         return head, [(self._name, statement)]
 
 
@@ -306,7 +314,7 @@ def train_remote_heads(
             scale=scale,
             encoder_fingerprint=fingerprint,
         )
-        request = {"do": "head", "federation": attrs.asdict(manifest)}
+        request = {"do": "head", "federation": manifest.facts}
         answers = line.request(dict.fromkeys(left, request))
         kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)
         progress(f"heads: {len(kept)} of {len(left)} clients, federation {manifest.fingerprint}")

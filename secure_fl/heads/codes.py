@@ -27,8 +27,17 @@ def head_codes(head: Head, features: NDArray[Any], manifest: Manifest) -> NDArra
         manifest: the federation's facts. Where it has a threshold, its clients send the largest
             code for "unknown", which loses against the threshold's.
     """
-    code_range = CodeRange(manifest.low, manifest.high)
-    codes = encode_measures(head.measures(features, manifest), manifest.bits, code_range)
+    return measure_codes(head.measures(features, manifest), manifest)
+
+
+def measure_codes(measures: NDArray[Any], manifest: Manifest) -> NDArray[np.int64]:
+    """The integer codes of a head's measures, shape (queries, answers).
+
+    Args:
+        measures: in [0, 1], shape (queries, classes).
+        manifest: the federation's facts.
+    """
+    codes = encode_measures(measures, manifest.bits, CodeRange(manifest.low, manifest.high))
     return np.pad(codes, _beside(codes, manifest), constant_values=2**manifest.bits - 1)
 
 

@@ -1,7 +1,9 @@
 """Training a federation of heads: one pass, no rounds (kahm.txt, 3.7)."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ def train_heads(
     *,
     seed: int = 0,
     progress: Progress = quiet,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Head]:
     """One head per client; what one client's head is does not depend on the others.
 
@@ -33,17 +36,39 @@ def train_heads(
         manifest: the federation's facts.
         seed: of the batches when they are clusters; each client draws from a stream of its own.
         progress: told after every client.
+        sources: where each client's records were read from, by name, for the indexes.
 
     Raises:
         InputError: a client that the federation does not have, or that holds no record.
     """
-    streams = np.random.SeedSequence(seed).spawn(len(manifest.clients))
     heads = []
     for i, (name, X, y) in enumerate(clients):
-        rng = np.random.default_rng(streams[manifest.client_index(name)])
-        heads.append(train_head(name, X, y, manifest, rng))
+        rng = batches_stream(manifest, name, seed)
+        heads.append(train_head(name, X, y, manifest, rng, sources.get(name, "")))
         progress("training", i + 1, len(clients))
     return heads
+
+
+def batches_stream(
+    manifest: Manifest, client: str, seed: int, arrival: int = 0
+) -> np.random.Generator:
+    """What draws the clusters' first centres for one arrival of one client's records.
+
+    Args:
+        manifest: the federation's facts.
+        client: a client of it.
+        seed: of the experiment.
+        arrival: 0 for the records that the head was trained on.
+    """
+    place = manifest.client_index(client)
+    key = (place, arrival) if arrival else (place,)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def whole_path(source: str) -> str:
+    """A data set's source as an index keeps it: whole where it is a file, else as it is."""
+    path = Path(source)
+    return os.path.realpath(path) if path.is_file() else source
 
 
 def read_party(

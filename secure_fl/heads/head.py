@@ -15,9 +15,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
-from kahm import Bank, split
+from kahm import Bank, split_rows
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
+from secure_fl.files import finish_change
+from secure_fl.heads.index import RecordIndex, first_index, index_path, save_index
 from secure_fl.heads.manifest import Manifest
 
 KIND = "kahm head"
@@ -35,10 +37,13 @@ class Head:
     Attributes:
         client: the client's name.
         bank: one cell a class.
+        index: which record is in which machine; None where that is not known, as in a head that
+            was read from its file.
     """
 
     client: str
     bank: Bank
+    index: RecordIndex | None = None
 
     def measures(self, features: Array, manifest: Manifest) -> Array:
         """The smallest measure of each class (eqs. 121, 123), shape (queries, classes).
@@ -53,8 +58,26 @@ class Head:
         return self.bank.measures(features, manifest.measure)  # type: ignore[arg-type]  # checked by the manifest
 
 
+@dataclass(frozen=True)
+class HeadArrays:
+    """What a head's file holds: a bank's records, sizes and cells, with no machine fitted."""
+
+    records: Array
+    sizes: NDArray[np.int64]
+    cells: NDArray[np.int64]
+
+    def batches(self) -> list[Array]:
+        """The records of each machine."""
+        return np.split(self.records, np.cumsum(self.sizes)[:-1])
+
+
 def train_head(
-    client: str, X: Array, y: NDArray[np.integer[Any]], manifest: Manifest, rng: np.random.Generator
+    client: str,
+    X: Array,
+    y: NDArray[np.integer[Any]],
+    manifest: Manifest,
+    rng: np.random.Generator,
+    source: str = "",
 ) -> Head:
     """Fits one machine per class and batch of a client's records.
 
@@ -64,19 +87,36 @@ def train_head(
         y: class codes, shape (n,).
         manifest: the federation's facts.
         rng: draws the first centres when batches are clusters.
+        source: where the records were read from, for the index.
 
     Raises:
         InputError: the client holds no record.
     """
     if len(y) == 0:
         raise InputError(f'client "{client}": 0 records, a head needs at least 1')
-    batches: list[Array] = []
+    rows, cells = batch_rows(X, y, manifest, rng)
+    batches = [X[own] for own in rows]
+    bank, flat = Bank.fit_noting(batches, cells, len(manifest.classes), dtype=stored_type(X))
+    inputs = {i: batches[i].astype(bank.records.dtype) for i in np.flatnonzero(flat).tolist()}
+    return Head(client, bank, first_index(X, rows, cells, flat, inputs, source=source))
+
+
+def batch_rows(
+    X: Array, y: NDArray[np.integer[Any]], manifest: Manifest, rng: np.random.Generator
+) -> tuple[list[NDArray[np.int64]], list[int]]:
+    """The rows of each batch of some records, and its class; classes in order, storage order.
+
+    Args:
+        X, y, manifest, rng: as `train_head`.
+    """
+    rows: list[NDArray[np.int64]] = []
     cells: list[int] = []
     for c in np.unique(y).tolist():
-        own = split(X[y == c], manifest.batch_size, manifest.batching, rng)  # type: ignore[arg-type]  # checked by the manifest
-        batches += own
-        cells += [c] * len(own)
-    return Head(client, Bank.fit(batches, cells, len(manifest.classes), dtype=stored_type(X)))
+        own = np.flatnonzero(y == c)
+        parts = split_rows(X[own], manifest.batch_size, manifest.batching, rng)  # type: ignore[arg-type]  # checked by the manifest
+        rows += [own[part] for part in parts]
+        cells += [c] * len(parts)
+    return rows, cells
 
 
 def stored_type(X: Array) -> type:
@@ -108,36 +148,64 @@ def head_path(run: Path, client: str) -> Path:
 
 
 def save_head(run: Path, head: Head, manifest: Manifest) -> int:
-    """Writes a head into its client's folder, mode 0600; returns its bytes."""
+    """Writes a head, and its index where it has one, into its client's folder, mode 0600.
+
+    Returns:
+        The head's bytes.
+    """
     path = head_path(run, head.client)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if head.index is not None:
+        save_index(index_path(run, head.client), head.client, head.index, manifest)
+    bank = head.bank
+    arrays = HeadArrays(bank.records, bank.sizes.astype(np.int64), bank.cells.astype(np.int64))
+    return save_arrays(path, head.client, arrays, manifest)
+
+
+def save_arrays(path: Path, client: str, arrays: HeadArrays, manifest: Manifest) -> int:
+    """Writes a head's file, mode 0600; returns its bytes."""
     tensors = {
-        "records": np.ascontiguousarray(head.bank.records),
-        "sizes": head.bank.sizes.astype(np.int64),
-        "cells": head.bank.cells.astype(np.int64),
+        "records": np.ascontiguousarray(arrays.records),
+        "sizes": arrays.sizes,
+        "cells": arrays.cells,
     }
-    header = {"client": head.client, "federation": manifest.heads_fingerprint}
+    header = {"client": client, "federation": manifest.heads_fingerprint}
     return write_envelope(path, KIND, header, save_tensors(tensors), mode=PRIVATE)
 
 
 def load_head(run: Path, client: str, manifest: Manifest) -> Head:
-    """Reads a client's head and fits its machines again.
+    """Reads a client's head and fits its machines again; its index stays in its file.
 
     Raises:
         fhe.errors.InputError: the file is absent, truncated, damaged or of another kind or version.
         InputError: of another client or federation, or with arrays that do not belong together.
     """
+    arrays = load_arrays(run, client, manifest)
+    bank = Bank.fit(
+        arrays.batches(), arrays.cells, len(manifest.classes), dtype=arrays.records.dtype.type
+    )
+    return Head(client, bank)
+
+
+def load_arrays(run: Path, client: str, manifest: Manifest) -> HeadArrays:
+    """Reads what a client's head holds, without fitting a machine.
+
+    Raises:
+        fhe.errors.InputError, InputError: as `load_head`.
+    """
     manifest.client_index(client)
     path = head_path(run, client)
+    if path.parent.is_dir():
+        finish_change(path.parent)
     envelope = read_envelope(path, KIND)
     if envelope.header.get("client") != client:
         raise InputError(f"{path}: head of {envelope.header.get('client')!r}, expected {client!r}")
-    if envelope.header.get("federation") != manifest.heads_fingerprint:
+    if not manifest.takes_heads_of(envelope.header.get("federation")):
         raise InputError(f"{path}: belongs to another federation; train the client again")
-    return Head(client, _bank(envelope.payload, manifest, path))
+    return _arrays(envelope.payload, manifest, path)
 
 
-def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
+def _arrays(payload: bytes, manifest: Manifest, path: Path) -> HeadArrays:
     try:
         tensors = load_tensors(payload)
         records, sizes, cells = tensors["records"], tensors["sizes"], tensors["cells"]
@@ -155,9 +223,4 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
     )
     if not fits:
         raise InputError(f"{path}: its arrays do not belong together; train again")
-    return Bank.fit(
-        np.split(records, np.cumsum(sizes)[:-1]),
-        cells,
-        len(manifest.classes),
-        dtype=records.dtype.type,
-    )
+    return HeadArrays(records, sizes, cells)

@@ -41,6 +41,9 @@ MAX_BYTES = 16 * 2**20
 RULES = ("tournament", "paper", "masked")
 UNKNOWN = "unknown"
 """The answer that a query is of none of the classes, and who contributes its threshold."""
+LATER = ("schema", "members", "lineage", "unknown_above", "temperature")
+"""Fields of later versions: where they are empty, files and fingerprints are as before them."""
+_NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature")
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
 
@@ -86,11 +89,19 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
-def _pairs(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+def _pairs(value: Iterable[Iterable[str]], name: str, what: str) -> tuple[tuple[str, str], ...]:
     pairs = [tuple(pair) for pair in value]
     if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
-        raise ValueError("'members' is not a list of names with their keys")
+        raise ValueError(f"'{name}' is not a list of {what}")
     return tuple((pair[0], pair[1]) for pair in pairs)
+
+
+def _members(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return _pairs(value, "members", "names with their keys")
+
+
+def _lineage(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
+    return _pairs(value, "lineage", "pairs of fingerprints")
 
 
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
@@ -128,6 +139,8 @@ class Manifest:
         members: where the parties meet on a network, their public keys by name: those of all
             clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
             `secure_fl.service.members`); else empty.
+        lineage: of a successor: fingerprint and heads' fingerprint of every federation before it,
+            oldest first, each 64 hexadecimal digits; else empty.
     """
 
     classes: tuple[str, ...] = attrs.field(validator=[*_names, min_len(2)], converter=tuple)
@@ -152,7 +165,8 @@ class Manifest:
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
     schema: str = attrs.field(default="", validator=matches_re("([0-9a-f]{64})?"))
-    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_members)
+    lineage: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_lineage)
     unknown_above: float | None = attrs.field(default=None, validator=_number_or_none)
     temperature: float | None = attrs.field(default=None, validator=_number_or_none)
 
@@ -174,6 +188,11 @@ class Manifest:
                 "'unknown_above': the rule masked shows distances instead; choose a bound with"
                 " --unknown-from when you ask"
             )
+
+    @lineage.validator
+    def _fingerprints(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
+        if not all(re.fullmatch("[0-9a-f]{64}", each) for pair in value for each in pair):
+            raise ValueError("'lineage' holds no fingerprints of 64 hexadecimal digits")
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -214,13 +233,26 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        return _digest(_facts(self))
+        return _digest(self.facts)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All fields that say something, JSON types."""
+        empty = {name for name in LATER if not getattr(self, name)}
+        return {key: value for key, value in attrs.asdict(self).items() if key not in empty}
 
     @property
     def heads_fingerprint(self) -> str:
-        """Digest of what a head depends on: not of keys and thresholds, which may change."""
-        fixed = attrs.evolve(self, members=(), unknown_above=None, temperature=None)
-        return _digest(_facts(fixed))
+        """Digest of what a head depends on: not of keys, ancestors and thresholds."""
+        return _digest({key: each for key, each in self.facts.items() if key not in _NOT_OF_HEADS})
+
+    def takes_heads_of(self, fingerprint: object) -> bool:
+        """Whether heads of that `heads_fingerprint` are heads of this federation.
+
+        A head depends on its own client's records and on facts that a successor keeps.
+        """
+        known = (self.heads_fingerprint, *(heads for _, heads in self.lineage))
+        return fingerprint in known
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -233,15 +265,6 @@ class Manifest:
                 f"client {name!r}: unknown, the federation has {', '.join(self.clients[:10])}"
             )
         return self.clients.index(name)
-
-
-_OPTIONAL = ("schema", "members", "unknown_above", "temperature")
-"""Fields of later versions: where they are empty, files and fingerprints are as before them."""
-
-
-def _facts(manifest: Manifest) -> dict[str, Any]:
-    facts = attrs.asdict(manifest)
-    return {name: value for name, value in facts.items() if value or name not in _OPTIONAL}
 
 
 def _digest(facts: dict[str, Any]) -> str:
@@ -262,7 +285,7 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     content = {
         "format": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
-        **_facts(manifest),
+        **manifest.facts,
     }
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
@@ -289,6 +312,20 @@ def load_manifest(path: Path) -> Manifest:
     content = read_json_object(
         path, MAX_BYTES, "manifest, as `securefl train` writes it into a run folder"
     )
+    return manifest_of(content, path)
+
+
+def manifest_of(content: dict[str, Any], path: Path) -> Manifest:
+    """A manifest from what `save_manifest` wrote.
+
+    Args:
+        content: the object in the file.
+        path: of it, for messages.
+
+    Raises:
+        InputError: as `load_manifest`.
+    """
+    content = dict(content)
     version = content.pop("format", None)
     if version != FORMAT_VERSION:
         raise InputError(
@@ -296,8 +333,8 @@ def load_manifest(path: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) | set(_OPTIONAL) != fields:
-        wrong = sorted((set(content) | set(_OPTIONAL)) ^ fields)
+    if set(content) | set(LATER) != fields:
+        wrong = sorted((set(content) | set(LATER)) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)

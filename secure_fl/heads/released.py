@@ -6,8 +6,10 @@ then holds no private record, and nothing computed from it spends more.
 
 import json
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -17,9 +19,10 @@ from numpy.typing import NDArray
 import dp
 from dp.release import make_plan
 from fhe.envelope import write_atomic
-from kahm import Bank, split
+from kahm import Bank
 from secure_fl.errors import InputError
-from secure_fl.heads.head import Head
+from secure_fl.heads.head import Head, batch_rows
+from secure_fl.heads.index import first_index
 from secure_fl.heads.manifest import Manifest
 from secure_fl.privacy.ledgers import Shelf
 from secure_fl.privacy.promises import ReleasePromise
@@ -61,9 +64,14 @@ class _Planned:
     """A client's release that is checked and not booked yet."""
 
     client: str
+    X: Array
     prepared: dp.Prepared
+    rows: list[NDArray[np.int64]]
     cells: list[int]
     classes: int
+    promise: ReleasePromise
+    group: str
+    source: str
 
     @classmethod
     def of(
@@ -73,34 +81,63 @@ class _Planned:
         y: NDArray[np.integer[Any]],
         manifest: Manifest,
         plan: ReleasePromise,
+        source: str = "",
     ) -> "_Planned":
         if len(y) == 0:
             raise InputError(f'client "{client}": 0 records, a head needs at least 1')
-        batches: list[Array] = []
-        cells: list[int] = []
-        for c in np.unique(y).tolist():
-            own = split(X[y == c], manifest.batch_size, "order", np.random.default_rng(0))
-            batches += own
-            cells += [c] * len(own)
-        prepared = dp.prepare_batches(
-            batches,
-            epsilon=plan.epsilon,
-            delta=plan.delta,
-            adjacency=plan.adjacency,
-            bounds=plan.bounds,
-            grid=plan.grid,
-            batching=manifest.batching,  # type: ignore[arg-type]  # checked by the manifest
-            mechanism=plan.mechanism,
-            smoothing=plan.smoothing,
-            purpose=f"head of client {client}",
-        )
-        return cls(client, prepared, cells, len(manifest.classes))
+        prepared, rows, cells = prepare(client, X, y, manifest, plan)
+        group = secrets.token_hex(16)
+        return cls(client, X, prepared, rows, cells, len(manifest.classes), plan, group, source)
+
+    @property
+    def event(self) -> dp.Event:
+        """What is booked: records that come later make further parts of its group."""
+        return attrs.evolve(self.prepared.event, part=dp.Part(self.group, 0))
 
     def release(self, ledger: dp.Ledger, digest: str) -> tuple[Head, dp.Statement]:
         """Draws the noise, which the ledger holds already, and fits the machines."""
         released = self.prepared.release(ledger, digest)
-        bank = Bank.fit(list(released.matrices), self.cells, self.classes)
-        return Head(self.client, bank), released.statement
+        bank, flat = Bank.fit_noting(list(released.matrices), self.cells, self.classes)
+        index = first_index(
+            self.X,
+            self.rows,
+            self.cells,
+            flat,
+            dict(enumerate(released.noisy)),
+            source=self.source,
+            release={
+                "promise": self.promise.to_json(),
+                "group": self.group,
+                "ledger": os.path.realpath(ledger.path),
+            },
+        )
+        return Head(self.client, bank, index), released.statement
+
+
+def prepare(
+    client: str,
+    X: Array,
+    y: NDArray[np.integer[Any]],
+    manifest: Manifest,
+    plan: ReleasePromise,
+) -> tuple[dp.Prepared, list[NDArray[np.int64]], list[int]]:
+    """A client's batches, checked and not released, with the rows and the class of each.
+
+    Args:
+        client, X, y, manifest, plan: as `train_private_head`.
+
+    Raises:
+        dp.InputError: the plan makes no sense for these records.
+    """
+    ordered = attrs.evolve(manifest, batching="order")
+    rows, cells = batch_rows(X, y, ordered, np.random.default_rng(0))
+    prepared = dp.prepare_batches(
+        [X[own] for own in rows],
+        **plan.terms(),
+        batching=manifest.batching,  # type: ignore[arg-type]  # checked by the manifest
+        purpose=f"head of client {client}",
+    )
+    return prepared, rows, cells
 
 
 def train_private_head(
@@ -110,6 +147,7 @@ def train_private_head(
     manifest: Manifest,
     plan: ReleasePromise,
     ledger: dp.Ledger,
+    source: str = "",
 ) -> tuple[Head, dp.Statement]:
     """Releases a client's batches and fits its machines to the releases.
 
@@ -120,14 +158,15 @@ def train_private_head(
         manifest: the federation's facts; batches must be in storage order.
         plan: what is promised.
         ledger: of the client's data set; the release is one event in it.
+        source: where the records were read from, for the index.
 
     Raises:
         InputError: the client holds no record.
         dp.InputError: the plan makes no sense for these records.
         dp.BudgetError: the ledger's budget does not allow it; nothing was drawn.
     """
-    planned = _Planned.of(client, X, y, manifest, plan)
-    return planned.release(ledger, ledger.spend(planned.prepared.event))
+    planned = _Planned.of(client, X, y, manifest, plan, source)
+    return planned.release(ledger, ledger.spend(planned.event))
 
 
 def train_private_heads(
@@ -136,6 +175,7 @@ def train_private_heads(
     plan: ReleasePromise,
     ledgers: Path | Shelf,
     progress: Progress = quiet,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[Head], list[tuple[str, dp.Statement]]]:
     """Every client's head from its own release, each an event in the client's own ledger.
 
@@ -147,6 +187,7 @@ def train_private_heads(
         plan: what every client promises.
         ledgers: the clients' ledgers, or the folder with them.
         progress: told after every client.
+        sources: where each client's records were read from, by name, for the indexes.
 
     Raises:
         dp.BudgetError: a client's budget does not allow it; no client released anything.
@@ -154,9 +195,11 @@ def train_private_heads(
     """
     shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
     check_budgets([name for name, _, _ in clients], manifest.n_features, plan, shelf)
-    planned = [_Planned.of(name, X, y, manifest, plan) for name, X, y in clients]
+    planned = [
+        _Planned.of(name, X, y, manifest, plan, sources.get(name, "")) for name, X, y in clients
+    ]
     books = [shelf.open(each.client, plan.budget) for each in planned]
-    events = [each.prepared.event for each in planned]
+    events = [each.event for each in planned]
     digests = dp.book(list(zip(books, events, strict=True)))
     heads, statements = [], []
     for i, (each, ledger, digest) in enumerate(zip(planned, books, digests, strict=True)):
@@ -170,7 +213,11 @@ def train_private_heads(
 def save_statements(run: Path, statements: Sequence[tuple[str, dp.Statement]]) -> None:
     """Writes each client's statement beside its head, as JSON and as text."""
     for client, statement in statements:
-        folder = run / "clients" / client
-        content = json.dumps(statement.to_json(), indent=2) + os.linesep
-        for name, text in zip(STATEMENT_FILES, (content, statement.text() + "\n"), strict=True):
-            write_atomic(folder / name, text.encode())
+        write_statement(run / "clients" / client, statement)
+
+
+def write_statement(folder: Path, statement: dp.Statement) -> None:
+    """Writes a statement into a client's folder, as JSON and as text."""
+    content = json.dumps(statement.to_json(), indent=2) + os.linesep
+    for name, text in zip(STATEMENT_FILES, (content, statement.text() + "\n"), strict=True):
+        write_atomic(folder / name, text.encode())

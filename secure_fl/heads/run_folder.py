@@ -63,7 +63,7 @@ def run_room(clients: Sequence[tuple[int, int]]) -> list[int]:
         clients: records and features of each client's head.
     """
     small = 1 << 20
-    return [small, *(small + n * (4 * d + 256) for n, d in clients)]
+    return [small, *(small + n * (12 * d + 256) for n, d in clients)]
 
 
 def load_run(path: Path, clients: Sequence[str] = ()) -> tuple[Manifest, list[Head]]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import attrs
 
 from dp import Budget, Element, Ledger, Membership, Record
+from dp.adjacency import adjacency_from_json, adjacency_to_json
 from dp.release import Smoothing
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy, calibrate
@@ -75,6 +76,29 @@ class ReleasePromise:
             "mechanism": self.mechanism,
             "smoothing": self.smoothing,
         }
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the budget, which is its ledger's, in JSON types."""
+        terms = self.terms()
+        return {
+            **terms,
+            "adjacency": adjacency_to_json(self.adjacency),
+            "bounds": list(self.bounds),
+        }
+
+    @classmethod
+    def from_json(cls, value: Any) -> "ReleasePromise":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: another form.
+        """
+        try:
+            low, high = value["bounds"]
+            unit = adjacency_from_json(value["adjacency"])
+            return cls(**{**value, "adjacency": unit, "bounds": (low, high)})
+        except (TypeError, LookupError) as error:
+            raise ValueError(f"not the terms of a release ({error})") from error
 
 
 @attrs.frozen(kw_only=True)

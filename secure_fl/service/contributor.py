@@ -19,7 +19,7 @@ from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
 from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
 from secure_fl.federation.secagg.parameters import default_threshold
-from secure_fl.heads.codes import head_codes
+from secure_fl.heads.codes import measure_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.masked import Told
@@ -38,6 +38,7 @@ from secure_fl.service.sealed_query import (
     open_query,
     open_salted_query,
 )
+from secure_fl.service.watch import DriftWatch
 
 log = logging.getLogger("securefl.service")
 
@@ -94,6 +95,7 @@ class Contributor:
         terms: its owner's.
         outbox: its memory.
         metrics: counters.
+        watch: for drift, or None.
     """
 
     member: Member
@@ -103,6 +105,7 @@ class Contributor:
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
+    watch: DriftWatch | None = None
 
     @property
     def public(self) -> fhe.PublicKey:
@@ -122,7 +125,8 @@ class Contributor:
             opened = open_salted_query(query, self.member, self.manifest.n_features)
             features, audit, salt = opened
             self._check_likeness(features, now)
-            codes = head_codes(self.head, features, self.manifest)
+            measures = self.head.measures(features, self.manifest)
+            codes = measure_codes(measures, self.manifest)
             if audit is not None:
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
@@ -132,6 +136,8 @@ class Contributor:
             raise Declined(str(error)) from None
         # Before anything leaves: whatever happens from here on, it takes part once.
         self.outbox.keep(batch, query.facts.queries, None, now, features)
+        if self.watch is not None:
+            self.watch.seen(measures, now)
         return part
 
     def answer(self, data: bytes, batch: str, now: float) -> bytes:
@@ -151,7 +157,8 @@ class Contributor:
             self._check(query.facts, batch, now)
             features, audit = open_query(query, self.member, self.manifest.n_features)
             self._check_likeness(features, now)
-            codes = head_codes(self.head, features, self.manifest)
+            measures = self.head.measures(features, self.manifest)
+            codes = measure_codes(measures, self.manifest)
             position = self.manifest.client_index(self.member.name)
             if audit is not None:
                 codes = audit.mix(codes, position, self.public.parameters)
@@ -166,6 +173,8 @@ class Contributor:
             batch=batch,
         ).to_bytes()
         self.outbox.keep(batch, query.facts.queries, made, now, features)
+        if self.watch is not None:
+            self.watch.seen(measures, now)
         return made
 
     def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:

@@ -25,6 +25,7 @@ from secure_fl.service.metrics import CONTENT_TYPE, Metrics
 from secure_fl.service.outbox import Outbox
 from secure_fl.service.schema import ContributorHealth
 from secure_fl.service.supervision import PATIENCE, Ending, Watch, start_turning
+from secure_fl.service.watch import DriftWatch
 
 
 def load_contributor(
@@ -81,7 +82,9 @@ def _made(
 ) -> Contributor:
     make_folder(state, mode=0o700)
     outbox = Outbox(state / "outbox.db")
-    return Contributor(member, manifest, head, key, terms, outbox, Metrics())
+    metrics = Metrics()
+    watch = DriftWatch.of(head, manifest, state, metrics)
+    return Contributor(member, manifest, head, key, terms, outbox, metrics, watch)
 
 
 class ContributorService:
@@ -178,5 +181,12 @@ def make_contributor_app(service: ContributorService) -> FastAPI:
         """Counts for Prometheus."""
         service.contributor.metrics.set_loops(service.loops)
         return fastapi.Response(service.contributor.metrics.text(), media_type=CONTENT_TYPE)
+
+    @app.get("/watch", response_class=fastapi.responses.HTMLResponse)
+    async def watch() -> fastapi.responses.HTMLResponse:
+        """Whether the queries drift, for the client's owner."""
+        if service.contributor.watch is None:
+            raise fastapi.HTTPException(404, "a head of one machine cannot say what is usual")
+        return fastapi.responses.HTMLResponse(service.contributor.watch.page())
 
     return app

@@ -15,7 +15,7 @@ from secure_fl.data import Dataset, check_scale
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
-from secure_fl.heads.fitting import train_heads
+from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import head_inputs
 from secure_fl.heads.manifest import Manifest, make_manifest
 from secure_fl.heads.released import train_private_heads
@@ -255,16 +255,17 @@ def _own_heads(
     on_progress: Progress,
 ) -> FittedHeads:
     scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
+    sources = {each.name: whole_path(each.source) for each in clients}
     if aside is not None:
         # Before anything is booked: what was spent must not be lost for want of room.
         free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
     if promise is None:
-        heads = train_heads(scaled, manifest, seed=seed, progress=on_progress)
+        heads = train_heads(scaled, manifest, seed=seed, progress=on_progress, sources=sources)
         found = FittedHeads(manifest, heads, ())
     else:
         assert books is not None
         found = FittedHeads(
-            manifest, *train_private_heads(scaled, manifest, promise, books, on_progress)
+            manifest, *train_private_heads(scaled, manifest, promise, books, on_progress, sources)
         )
     if aside is not None:
         free()

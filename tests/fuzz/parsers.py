@@ -715,3 +715,6 @@ def followed() -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotFollowedError from error
+
+
+from tests.fuzz import living  # noqa: E402, F401  # it registers more, with what is above

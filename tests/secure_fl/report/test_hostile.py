@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from benchmarks._results import load
 from secure_fl.errors import InputError
+from secure_fl.heads.statements import load_statement
 from secure_fl.report import html
-from secure_fl.report.privacy import load_statement
 from secure_fl.report.rounds import read_rounds
 
 SCALARS = (

@@ -17,8 +17,8 @@ from secure_fl.heads.confidence import set_threshold
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import save_manifest
 from secure_fl.heads.run_folder import all_measures, create_run, load_run, query_features
+from secure_fl.heads.statements import load_statement
 from secure_fl.report import Sources, gather, render, write_report
-from secure_fl.report.privacy import load_statement
 from tests.secure_fl.report.conftest import draw_clients, manifest
 
 

@@ -139,6 +139,8 @@ def test_the_commands_answer_over_tls(made, players):
     assert found["present"] == list(made.manifest.clients)
     assert "all 1 known answers are right" in err
     assert running.metrics("north")["securefl_contributions_total"] == 1
+    assert 0 < running.metrics("north")["securefl_drift_limit"] < 1  # its queries were counted
+    assert "securefl_drift" not in running.metrics()
     plain = running.url().replace("https:", "http:")
     with pytest.raises(httpx.TransportError):
         httpx.get(f"{plain}/health")

@@ -1,0 +1,113 @@
+"""`securefl members`: clients that join a federation or leave it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.output import Output, output_options
+
+_folder = click.Path(exists=True, file_okay=False, path_type=Path)
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def members() -> None:
+    """Let clients join and leave, by a successor of federation.json that all its members sign."""
+
+
+@members.command()
+@click.argument("run", type=_folder)
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--join", multiple=True, metavar="NAME=KEYS", help="A new client, or a new key.")
+@click.option("--leave", multiple=True, metavar="NAME", help="A client that leaves.")
+@output_options
+def propose(
+    output: Output, run: Path, out: Path, join: tuple[str, ...], leave: tuple[str, ...]
+) -> None:
+    """Write a successor of the federation of RUN to the file OUT, for its members to sign."""
+    from secure_fl.errors import InputError
+    from secure_fl.heads.manifest import load_manifest
+    from secure_fl.service.succession import propose as proposed
+    from secure_fl.service.succession import save_successor
+
+    keys: dict[str, str] = {}
+    for each in join:
+        name, equals, public = each.partition("=")
+        if not equals or name in keys:
+            raise click.UsageError(f"--join {each[:80]!r}: expected NAME=KEYS, once for each")
+        keys[name] = public
+    if out.exists():
+        raise InputError(f"{out}: exists already; choose another file")
+    made = proposed(load_manifest(run), keys, frozenset(leave))
+    save_successor(out, made)
+    output.result(
+        {"federation": made.manifest.fingerprint, "unsigned": list(made.unsigned)},
+        f"{out}: federation {made.manifest.fingerprint} of {', '.join(made.manifest.clients)}; to"
+        f" be signed by {', '.join(made.unsigned)}",
+    )
+
+
+@members.command()
+@click.argument("successor", type=_file)
+@click.option("--member", "name", required=True, help='A client, "querier" or "evaluator".')
+@click.option("--identity", "key", required=True, type=_file, help="The member's secret file.")
+@output_options
+def sign(output: Output, successor: Path, name: str, key: Path) -> None:
+    """Sign SUCCESSOR as one of its members; look at its clients and its fingerprint first."""
+    from secure_fl.service.members import read_member
+    from secure_fl.service.succession import load_successor, save_successor
+    from secure_fl.service.succession import sign as signed
+
+    read = load_successor(successor)
+    made = signed(read, read_member(key, name, read.manifest))
+    save_successor(successor, made)
+    left = f"still to be signed by {', '.join(made.unsigned)}" if made.unsigned else "by all now"
+    output.result(
+        {"federation": made.manifest.fingerprint, "unsigned": list(made.unsigned)},
+        f"{successor}: signed by {name!r}; {left}",
+    )
+
+
+@members.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("successor", type=_file)
+@output_options
+def adopt(output: Output, run: Path, successor: Path) -> None:
+    """Take SUCCESSOR over as the federation of RUN; nobody has to train anew.
+
+    A client that joins names a new folder, and trains with --federation RUN/federation.json.
+    """
+    from secure_fl.service.succession import adopt as adopted
+    from secure_fl.service.succession import load_successor
+
+    read = load_successor(successor)
+    before, manifest = adopted(run, read), read.manifest
+    told = _what_stays(before, manifest)
+    lines = [
+        f"{run}: federation {manifest.fingerprint} of {', '.join(manifest.clients)}",
+        "compare this fingerprint by another way",
+        *(f"{state.replace('_', ' ')}: {'; '.join(each)}" for state, each in told.items()),
+    ]
+    output.result(
+        {"federation": manifest.fingerprint, "clients": list(manifest.clients), **told},
+        "\n".join(lines),
+    )
+
+
+def _what_stays(before: Any, manifest: Any) -> dict[str, list[str]]:
+    """What was made for the manifest before and can still be used, and what cannot."""
+    if before is None:
+        return {}
+    stays, ends = ["heads, with their indexes and books"], ["contributions, batches and answers"]
+    keys = "the querier's keys"
+    if len(before.clients) == len(manifest.clients):
+        stays.append(keys)
+    else:
+        ends.append(
+            f"{keys}, which are for {len(before.clients)} contributors and not"
+            f" {len(manifest.clients)} (securefl keys new)"
+        )
+    if manifest.unit == "record":
+        stays.append("a head that sums over clients made still holds what those who left gave")
+    return {"stays_valid": stays, "no_longer_valid": ends}

@@ -1,0 +1,209 @@
+"""Members join and leave: a successor of a manifest, signed by every member that it names.
+
+A successor differs from the manifest before it in its clients and keys alone, and has the
+fingerprints of all before it inside. What was made for one of them and does not depend on who
+takes part stays valid: heads, with their indexes and books. What is bound to the old fingerprint
+does not: contributions, batches, answers.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from fhe.envelope import write_atomic
+from secure_fl.crypto.keys import Directory, verify
+from secure_fl.errors import FormatError, InputError, ProtocolError
+from secure_fl.files import make_folder, read_json_object
+from secure_fl.heads.manifest import (
+    FILE_NAME,
+    FORMAT_VERSION,
+    MAX_BYTES,
+    ROLES,
+    Manifest,
+    load_manifest,
+    make_manifest,
+    manifest_of,
+    save_manifest,
+)
+from secure_fl.service.members import Member, signature_keys
+
+FORMAT = "securefl successor"
+VERSION = 1
+_LABEL = b"successor of a federation"
+_CHANGES = frozenset({"clients", "members", "lineage"})
+
+
+@attrs.frozen
+class Successor:
+    """A manifest that follows another one.
+
+    Attributes:
+        manifest: with the fingerprints of those before it.
+        signatures: hexadecimal, by member.
+    """
+
+    manifest: Manifest
+    signatures: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def unsigned(self) -> tuple[str, ...]:
+        """Members that have not signed."""
+        return tuple(name for name, _ in self.manifest.members if name not in self.signatures)
+
+
+def propose(before: Manifest, joining: Mapping[str, str], leaving: frozenset[str]) -> Successor:
+    """A successor without signatures.
+
+    Args:
+        before: the manifest that it follows; it lists its members' keys.
+        joining: public keys of new clients, or new keys of members, by name; new clients come
+            after the others.
+        leaving: clients that are no longer in it.
+
+    Raises:
+        InputError: no keys in the manifest, an unknown member that leaves, nobody left, a role that
+            leaves, a key of somebody else's, or no change.
+    """
+    keys = {name: key.hex() for name, key in signature_keys(before).items()}
+    whole = dict(before.members)
+    for name in sorted(leaving):
+        if name not in before.clients:
+            raise InputError(
+                f"member {name!r}: cannot leave, the clients are {', '.join(before.clients)[:200]}"
+            )
+        if name in joining:
+            raise InputError(f"member {name!r}: both joins and leaves")
+    if len(set(joining.values())) < len(joining) or any(
+        key == whole.get(other) for name, key in joining.items() for other in keys if other != name
+    ):
+        raise InputError("members: two of them have the same key; each makes its own")
+    stay = [name for name in before.clients if name not in leaving]
+    clients = (*stay, *(name for name in joining if name not in whole))
+    lineage = (*before.lineage, (before.fingerprint, before.heads_fingerprint))
+    listed = {**whole, **joining}
+    found = make_manifest(
+        **{
+            **attrs.asdict(before),
+            "clients": clients,
+            "members": [(name, listed[name]) for name in (*clients, *ROLES)],
+            "lineage": lineage,
+        }
+    )
+    if (found.clients, found.members) == (before.clients, before.members):
+        raise InputError("members: nobody joins, leaves or has a new key")
+    return Successor(found)
+
+
+def sign(successor: Successor, member: Member) -> Successor:
+    """The successor with one more signature."""
+    signature = member.identity.sign(*_signed(successor.manifest, member.name)).hex()
+    return Successor(successor.manifest, {**successor.signatures, member.name: signature})
+
+
+def check(successor: Successor, before: Manifest | None) -> None:
+    """Refuses a successor that may not be taken over.
+
+    Args:
+        successor: as it came.
+        before: the manifest that is in use; None for a client that has none yet, which compares
+            the fingerprint by another way.
+
+    Raises:
+        InputError: a signature is missing or not its member's, it follows another manifest, or it
+            changes more than members.
+    """
+    manifest = successor.manifest
+    if successor.unsigned:
+        raise InputError(f"successor: not signed by {', '.join(successor.unsigned)[:200]}")
+    keys: Directory = signature_keys(manifest)
+    for name in keys:
+        _check_signature(successor, keys, name)
+    if before is None:
+        return
+    if not manifest.lineage or manifest.lineage[-1][0] != before.fingerprint:
+        raise InputError(
+            f"successor: follows another manifest than {before.fingerprint[:16]}, which is in use;"
+            " take over the ones between first"
+        )
+    kept = manifest.lineage == (
+        *before.lineage,
+        (before.fingerprint, before.heads_fingerprint),
+    )
+    facts = (attrs.asdict(each) for each in (before, manifest))
+    old, new = ({k: v for k, v in each.items() if k not in _CHANGES} for each in facts)
+    if old != new or not kept:
+        wrong = sorted(key for key in old if old[key] != new[key]) or ["lineage"]
+        raise InputError(f"successor: changes {', '.join(wrong)}, and may change members alone")
+
+
+def _check_signature(successor: Successor, keys: Directory, name: str) -> None:
+    try:
+        signature = bytes.fromhex(successor.signatures[name])
+        verify(keys, name, signature, *_signed(successor.manifest, name))
+    except (ProtocolError, ValueError):
+        raise InputError(
+            f"successor: the signature of {name!r} is not its own over this manifest; it was"
+            " altered, ask for it again"
+        ) from None
+
+
+def adopt(run: Path, successor: Successor) -> Manifest | None:
+    """Takes a successor over: one file is replaced, or made for a client that is new.
+
+    Args:
+        run: the run folder; made where it is absent.
+        successor: that is checked here.
+
+    Returns:
+        The manifest before, or None.
+
+    Raises:
+        InputError: as `check`, or the place cannot be used.
+    """
+    before = load_manifest(run) if (run / FILE_NAME).exists() else None
+    check(successor, before)
+    make_folder(run)
+    save_manifest(run, successor.manifest)
+    return before
+
+
+def save_successor(path: Path, successor: Successor) -> None:
+    """Writes a successor with its signatures, whole or not at all."""
+    manifest = successor.manifest
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "manifest": {
+            "format": FORMAT_VERSION,
+            "fingerprint": manifest.fingerprint,
+            **manifest.facts,
+        },
+        "signatures": dict(successor.signatures),
+    }
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def load_successor(path: Path) -> Successor:
+    """Reads a successor; its signatures are not checked.
+
+    Raises:
+        InputError: not one, of another version, or edited.
+    """
+    content = read_json_object(path, MAX_BYTES, "successor, as `securefl members propose` makes it")
+    if content.get("format") != FORMAT or content.get("version") != VERSION:
+        raise FormatError(
+            f"{path}: format {content.get('format')!r} version {content.get('version')!r}, expected"
+            f" {FORMAT!r} version {VERSION}"
+        )
+    described, signatures = content.get("manifest"), content.get("signatures")
+    if not isinstance(described, dict) or not isinstance(signatures, dict):
+        raise FormatError(f"{path}: without a manifest or signatures; get it again")
+    if not all(isinstance(each, str) for each in signatures.values()):
+        raise FormatError(f"{path}: holds a signature that is no text; get it again")
+    return Successor(manifest_of(described, path), signatures)
+
+
+def _signed(manifest: Manifest, name: str) -> tuple[bytes, ...]:
+    return _LABEL, manifest.fingerprint.encode(), name.encode()
