@@ -116,9 +116,16 @@ class FedNLLineSearch(LearnedHessian):
 
 @method("fednl-cr", summary="the same with cubic regularisation", source="FedNL, algorithm 4")
 class FedNLCubic(LearnedHessian):
-    """FedNL with cubic regularisation; it asks for the Hessian's Lipschitz constant once."""
+    """FedNL with cubic regularisation; it asks for the Hessian's Lipschitz constant once.
+
+    Hessians start from 0, as in the paper's experiments (B.2).
+    """
 
     setup_sums: ClassVar[int] = 2
+
+    hessian_start: str = setting(
+        "zero", "H^0: zero, as the paper's, or the local Hessians", choices=("zero", "local")
+    )
 
     def trainer(
         self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
@@ -126,7 +133,7 @@ class FedNLCubic(LearnedHessian):
         """See `secure_fl.trainers.fednl.fednl_cr`."""
         from secure_fl.trainers.fednl import fednl_cr
 
-        return fednl_cr(run.fed, objective, initial="local", **shared)
+        return fednl_cr(run.fed, objective, initial=self.hessian_start, **shared)
 
 
 @method("fednl-pp", summary="the same with partial participation", source="FedNL, algorithm 2")
