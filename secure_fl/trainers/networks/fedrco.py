@@ -31,6 +31,9 @@ from secure_fl.trainers.networks.monitor import Monitor, Thresholds
 
 log = logging.getLogger(__name__)
 
+OWN_MODEL = "rco.model"
+"""Of a client's state: the parameters that stay with it."""
+
 
 @broadcastable
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def events(client: Client) -> Tree:
 
 def personal_model(client: Client) -> Array | None:
     """The client's own parameters, shape (P,); None where it keeps none. They stay with it."""
-    found: Array | None = client.state.get("rco.model")
+    found: Array | None = client.state.get(OWN_MODEL)
     return found
 
 
@@ -291,4 +294,4 @@ def _remember(
         counted[:2] = monitor.rollbacks, monitor.resets
     client.state["rco.events"] = client.state.get("rco.events", np.zeros(3)) + counted
     if options.personal and np.isfinite(trained).all():
-        client.state["rco.model"] = trained
+        client.state[OWN_MODEL] = trained
