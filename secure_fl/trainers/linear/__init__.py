@@ -5,9 +5,11 @@ from secure_fl.trainers.linear._newton import NewtonState
 from secure_fl.trainers.linear.class_texts import text_prior, texts_of
 from secure_fl.trainers.linear.dkrr import dkrr
 from secure_fl.trainers.linear.fedavg import AveragingState, fedavg
+from secure_fl.trainers.linear.fednew import FedNewState, fednew
 from secure_fl.trainers.linear.fednewton import fednewton
 from secure_fl.trainers.linear.fednewton_head import fednewton_head
 from secure_fl.trainers.linear.fedprox import fedprox
+from secure_fl.trainers.linear.fedsophia import Sophia, fedsophia
 from secure_fl.trainers.linear.kahm_record_private import (
     RecordPrivateState,
     discriminant_machines,
@@ -30,6 +32,7 @@ __all__ = [
     "ConjugateGradient",
     "Diagonal",
     "Exact",
+    "FedNewState",
     "LocalTraining",
     "LowRank",
     "Momentum",
@@ -39,12 +42,15 @@ __all__ = [
     "RecordPrivateState",
     "ServerOptimizer",
     "Solver",
+    "Sophia",
     "discriminant_machines",
     "dkrr",
     "fedavg",
+    "fednew",
     "fednewton",
     "fednewton_head",
     "fedprox",
+    "fedsophia",
     "kahm_record_private",
     "krr",
     "localnewton",

@@ -1,3 +1,4 @@
+import importlib
 import logging
 
 import numpy as np
@@ -169,8 +170,7 @@ def test_rollbacks_in_a_row_are_counted_over_the_ends_of_rounds(clients):
 
 
 def test_records_that_are_held_out_judge_and_are_never_trained_on(clients, monkeypatch):
-    from secure_fl.trainers.networks import fedrco as module
-
+    module = importlib.import_module("secure_fl.trainers.networks.fedrco")
     seen = []
 
     def watched(X, y, training, rng):
