@@ -115,6 +115,11 @@ def check_promise(settings: LinearSettings, *, hides_records: bool, secure: bool
     Raises:
         InputError: so.
     """
+    if settings.sees_clients and secure:
+        raise InputError(
+            f"{settings.method}: its server must see single clients' values; leave out --aggregate"
+            " secure, or take fednl, which asks for sums alone"
+        )
     if settings.hides_records != hides_records:
         raise InputError(
             f"{settings.method}: needs a promise for every record"

@@ -26,6 +26,7 @@ from secure_fl.trainers.fednl.newton import newton, newton_star, newton_zero, op
 from secure_fl.trainers.fednl.newton_learn import newton_learn
 from secure_fl.trainers.fednl.problem import LogisticRidge
 from secure_fl.trainers.fednl.quantisers import Dithering, Natural
+from secure_fl.trainers.fednl.region import Lipschitz, Region, region
 from secure_fl.trainers.fednl.shed import ShedState, shed
 from secure_fl.trainers.fednl.sparsifiers import RandK, SharedRandK, TopK
 from secure_fl.trainers.fednl.states import NewtonState
@@ -40,6 +41,7 @@ __all__ = [
     "DoreState",
     "FirstOrderState",
     "Identity",
+    "Lipschitz",
     "LogisticRidge",
     "Natural",
     "NewtonState",
@@ -47,6 +49,7 @@ __all__ = [
     "PowerSGD",
     "RandK",
     "RankR",
+    "Region",
     "Scaled",
     "SharedRandK",
     "ShedState",
@@ -76,6 +79,7 @@ __all__ = [
     "newton_star",
     "newton_zero",
     "optimum",
+    "region",
     "shed",
     "shifted_local_gd",
     "smoothness",

@@ -13,7 +13,7 @@ import numpy as np
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.trainers.fednl.compressors import Compressor, Identity
-from secure_fl.trainers.fednl.first_order import Smoothness, unbiased
+from secure_fl.trainers.fednl.first_order import Smoothness, smoothness, unbiased
 from secure_fl.trainers.fednl.learning import takes_sparse
 from secure_fl.trainers.fednl.problem import LogisticRidge, local_problem, seen_by
 from secure_fl.trainers.fednl.states import Array, origin
@@ -28,6 +28,7 @@ class ArtemisState:
         weights: the model, shape (d,).
         memory: mean of all clients' memories, shape (d,).
         round: rounds finished.
+        largest: L of the clients' functions, from which step sizes follow.
         bits: sent so far per client of the federation, on average.
         bits_down: sent to a client so far.
     """
@@ -35,6 +36,7 @@ class ArtemisState:
     weights: Array
     memory: Array
     round: int = 0
+    largest: float = 0.0
     bits: float = 0.0
     bits_down: float = 0.0
 
@@ -69,7 +71,7 @@ def remembered(
 def artemis(
     fed: Federation,
     objective: LogisticRidge,
-    constants: Smoothness,
+    constants: Smoothness | None = None,
     *,
     d: int,
     rounds: int,
@@ -88,7 +90,7 @@ def artemis(
     Args:
         fed: all clients participating, targets -1 and 1; every client counts alike.
         objective: of every client.
-        constants: see `smoothness`.
+        constants: see `smoothness`; None asks the clients for them.
         d: number of features.
         rounds: at least 0.
         tau: clients of a round, drawn by the trainer; None takes all.
@@ -100,6 +102,7 @@ def artemis(
 
     Raises:
         ValueError: a biased compressor, or tau outside 1..n.
+        PrivacyError: `constants` is None, and sums are secure or private.
         QuorumError: fewer clients survived a round than the threshold.
     """
     compressor, omega = unbiased(compressor, d)
@@ -109,12 +112,13 @@ def artemis(
     if not 1 <= tau <= n:
         raise ValueError(f"tau {tau}: expected it in 1..{n}")
     alpha = 1.0 / (2.0 * (omega + 1.0))
-    gamma = 1.0 / (constants.largest * (omega_down + 1.0) * (1.0 + 8.0 * omega / tau))
     state = start
     if state is None:
+        found = constants or smoothness(fed, objective, d=d)
         fed.sum(forget, objective)
-        state = ArtemisState(origin(d, x0), np.zeros(d))
+        state = ArtemisState(origin(d, x0), np.zeros(d), largest=found.largest)
         yield state
+    gamma = 1.0 / (state.largest * (omega_down + 1.0) * (1.0 + 8.0 * omega / tau))
     while state.round < rounds:
         k, x = state.round, state.weights
         rng = np.random.default_rng([seed, k])
@@ -126,6 +130,7 @@ def artemis(
             x - gamma * gradient,
             state.memory + alpha * total / n,
             k + 1,
+            state.largest,
             state.bits + compressor.vector_bits(d) * tau / n,
             state.bits_down + down.vector_bits(d),
         )

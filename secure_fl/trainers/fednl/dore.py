@@ -12,7 +12,12 @@ import numpy as np
 
 from secure_fl.federation import Federation, broadcastable
 from secure_fl.trainers.fednl.compressors import Compressor
-from secure_fl.trainers.fednl.first_order import Smoothness, compressed_gradient, unbiased
+from secure_fl.trainers.fednl.first_order import (
+    Smoothness,
+    compressed_gradient,
+    smoothness,
+    unbiased,
+)
 from secure_fl.trainers.fednl.learning import takes_sparse
 from secure_fl.trainers.fednl.problem import LogisticRidge
 from secure_fl.trainers.fednl.states import Array, origin
@@ -28,6 +33,7 @@ class DoreState:
         shift: mean of the clients' gradient shifts, shape (d,).
         left_out: e, what the last compression of the model's change left out, shape (d,).
         round: rounds finished.
+        largest: L of the clients' functions, from which step sizes follow.
         bits: sent by a client so far.
         bits_down: sent to a client so far.
     """
@@ -36,6 +42,7 @@ class DoreState:
     shift: Array
     left_out: Array
     round: int = 0
+    largest: float = 0.0
     bits: float = 0.0
     bits_down: float = 0.0
 
@@ -57,18 +64,18 @@ class DoreSizes:
     gamma: float
 
 
-def dore_sizes(up: float, down: float, clients: int, constants: Smoothness, mu: float) -> DoreSizes:
+def dore_sizes(up: float, down: float, clients: int, largest: float, mu: float) -> DoreSizes:
     """alpha and gamma at the middle of their range; beta and eta at half of theirs.
 
     Args:
         up: omega of the clients' compressor.
         down: omega of the server's.
         clients: n.
-        constants: L is the largest of the clients'.
+        largest: L of the clients' functions.
         mu: strong convexity.
     """
     alpha = 1.0 / (2.0 * (up + 1.0))
-    gamma = 2.0 / ((mu + constants.largest) * (1.0 + 2.0 * up / clients))
+    gamma = 2.0 / ((mu + largest) * (1.0 + 2.0 * up / clients))
     if down == 0:
         return DoreSizes(alpha, 1.0, 0.0, gamma)
     beta = 1.0 / (2.0 * (down + 1.0))
@@ -79,7 +86,7 @@ def dore_sizes(up: float, down: float, clients: int, constants: Smoothness, mu: 
 def dore(
     fed: Federation,
     objective: LogisticRidge,
-    constants: Smoothness,
+    constants: Smoothness | None = None,
     *,
     d: int,
     rounds: int,
@@ -94,7 +101,7 @@ def dore(
     Args:
         fed: the clients, targets -1 and 1; every client counts alike.
         objective: of every client.
-        constants: see `smoothness`.
+        constants: see `smoothness`; None asks the clients for them.
         d: number of features.
         rounds: at least 0.
         compressor: of the clients' differences, unbiased; dithering with sqrt(d) levels by default.
@@ -105,15 +112,17 @@ def dore(
 
     Raises:
         ValueError: a biased compressor.
+        PrivacyError: `constants` is None, and sums are secure or private.
         QuorumError: fewer clients survived a round than the threshold.
     """
     compressor, omega = unbiased(compressor, d)
     down, omega_down = unbiased(down, d)
-    sizes = dore_sizes(omega, omega_down, len(fed), constants, objective.penalty)
-    zero = np.zeros(d)
-    state = start or DoreState(origin(d, x0), zero, zero)
-    if start is None:
+    state = start
+    if state is None:
+        found = constants or smoothness(fed, objective, d=d)
+        state = DoreState(origin(d, x0), np.zeros(d), np.zeros(d), largest=found.largest)
         yield state
+    sizes = dore_sizes(omega, omega_down, len(fed), state.largest, objective.penalty)
     while state.round < rounds:
         k, x = state.round, state.weights
         arguments = (objective, compressor, sizes.alpha, (x,), k, takes_sparse(fed))
@@ -126,6 +135,7 @@ def dore(
             state.shift + sizes.alpha * mean,
             change - sent,
             k + 1,
+            state.largest,
             state.bits + compressor.vector_bits(d),
             state.bits_down + down.vector_bits(d),
         )

@@ -88,8 +88,12 @@ class FedNL(WithOption):
     ) -> Iterator[Any]:
         """See `secure_fl.trainers.fednl.fednl`."""
         from secure_fl.trainers.fednl import fednl
+        from secure_fl.trainers.fednl.region import told
 
-        return fednl(run.fed, objective, option=self.option, **shared)
+        states = fednl(run.fed, objective, option=self.option, **shared)
+        # Noise in the sums would be taken for curvature; and one class's warning is enough.
+        once = objective.positive == (1 if run.objective.classes == 2 else 0)
+        return told(states, self.ridge, self.option) if once and run.fed.clip is None else states
 
 
 @method("fednl-ls", summary="the same with a line search", source="FedNL, algorithm 3")

@@ -42,6 +42,8 @@ class OneAgainstRest(Rounds):
 class PlainSums(OneAgainstRest):
     """A method whose server asks for single clients' values: constants, or eigenpairs."""
 
+    sees_clients: ClassVar[bool] = True
+
     @property
     def bounded(self) -> str:
         """Another method."""
@@ -50,21 +52,6 @@ class PlainSums(OneAgainstRest):
     def sums(self, classes: int) -> None:
         """None that noise could be planned for."""
         return
-
-    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
-        """See `OneAgainstRest.states`; refuses masked sums.
-
-        Raises:
-            InputError: so.
-        """
-        from secure_fl.trainers.fednl.learning import takes_sparse
-
-        if not takes_sparse(run.fed):
-            raise InputError(
-                f"{self.method}: its server must see single clients' values; leave out"
-                f" --aggregate secure, or {self.bounded}"
-            )
-        return super().states(run, start)
 
 
 @method(
@@ -79,10 +66,9 @@ class Dore(PlainSums):
         self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
     ) -> Iterator[Any]:
         """See `secure_fl.trainers.fednl.dore`."""
-        from secure_fl.trainers.fednl import dore, smoothness
+        from secure_fl.trainers.fednl import dore
 
-        constants = smoothness(run.fed, objective, d=run.width)
-        return dore(run.fed, objective, constants, seed=run.seed, **shared)
+        return dore(run.fed, objective, seed=run.seed, **shared)
 
 
 @method(
@@ -101,15 +87,14 @@ class Artemis(PlainSums):
         self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
     ) -> Iterator[Any]:
         """See `secure_fl.trainers.fednl.artemis`."""
-        from secure_fl.trainers.fednl import artemis, smoothness
+        from secure_fl.trainers.fednl import artemis
 
         tau = self.participants or len(run.fed)
         if tau > len(run.fed):
             raise InputError(
                 f"participants: found {tau}, the federation has {len(run.fed)} clients"
             )
-        constants = smoothness(run.fed, objective, d=run.width)
-        return artemis(run.fed, objective, constants, tau=tau, seed=run.seed, **shared)
+        return artemis(run.fed, objective, tau=tau, seed=run.seed, **shared)
 
 
 @method(

@@ -65,7 +65,7 @@ def constants():
 def test_dore_is_its_algorithm_with_any_compressor():
     up, down, rounds = SharedRandK(3, 7), SharedRandK(2, 8), 9
     own, n = dense(), N
-    sizes = dore_sizes(D / 3 - 1, D / 2 - 1, n, constants(), PENALTY)
+    sizes = dore_sizes(D / 3 - 1, D / 2 - 1, n, constants().largest, PENALTY)
     x, h, e = np.zeros(D), np.zeros(D), np.zeros(D)
     shifts = [np.zeros(D) for _ in own]
     for k in range(rounds):
