@@ -23,6 +23,7 @@ from secure_fl.trainers.linear.oneshot import oneshot
 from secure_fl.trainers.linear.private_ridge import PrivateRidgeState, private_ridge
 from secure_fl.trainers.linear.server import Adam, Averaging, Momentum, ServerOptimizer
 from secure_fl.trainers.linear.solvers import ConjugateGradient, Diagonal, Exact, LowRank, Solver
+from secure_fl.trainers.linear.theory import Similarity, similarity
 
 __all__ = [
     "LBFGS",
@@ -41,6 +42,7 @@ __all__ = [
     "PrivateRidgeState",
     "RecordPrivateState",
     "ServerOptimizer",
+    "Similarity",
     "Solver",
     "Sophia",
     "discriminant_machines",
@@ -57,6 +59,7 @@ __all__ = [
     "noisy_gradient",
     "oneshot",
     "private_ridge",
+    "similarity",
     "text_prior",
     "texts_of",
 ]
