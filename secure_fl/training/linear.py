@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
-import secure_fl.trainers.fednl
+import secure_fl.trainers.fednl.one_against_rest
 import secure_fl.trainers.linear  # noqa: F401  # as above
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
