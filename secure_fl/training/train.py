@@ -38,7 +38,7 @@ from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
-from secure_fl.training.loop import prove_checkpoint
+from secure_fl.training.loop import check_cohort, prove_checkpoint
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -90,6 +90,7 @@ def train(
     check_scale(scale)
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
+    check_cohort(method, len(clients), secure=secure)
     with _place(out) as aside:
         if isinstance(method, CodedHeads):
             manifest = federation_of_heads(clients, method, promise, scale=scale, encoder=encoder)
@@ -225,6 +226,9 @@ def fit_heads(
             " alone"
         )
     from secure_fl.heads.record_private import RELEASED, train_record_private_heads
+    from secure_fl.trainers.linear.kahm_record_private import check_machines
+
+    check_machines(manifest.n_features, len(manifest.classes))
 
     if aside is not None:
         released = RELEASED * len(manifest.classes)
