@@ -104,6 +104,7 @@ class Monitored(Inverted):
         "layers",
         "of a step: the sum of its layers' norms, or one joint norm",
         choices=("layers", "joint"),
+        of="monitor",
     )
 
     def __attrs_post_init__(self) -> None:
