@@ -149,6 +149,8 @@ def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Ver
             a, b = rows[ours], rows[theirs]
             # Bits of a run that did not reach the goal are a lower bound of what it needs.
             fewer = factor * float(str(a[bits])) <= float(str(b[bits]))
+            if a[reached] is True and b[reached] is not True and not fewer:
+                continue  # the rival was given up too early to tell
             cases.append((name, a[reached] is True and fewer))
         return counted(cases, f"{ours} with a {factor:g}th of the bits of {theirs} or less")
 

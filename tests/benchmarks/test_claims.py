@@ -100,6 +100,8 @@ def test_bits_of_a_run_that_ended_early_are_a_lower_bound():
     near = [("a1a", 1e-3, n, True, 5, 1e5 if few[n] else 2e5) for n in names]
     found = verdicts("fednl_peers", table("to a gap of 1e-9", columns, *near))
     assert found == ["does not hold"] * 4
+    early = [("a1a", 1e-3, n, few[n], 5, 1e5 if few[n] else 2e5) for n in names]
+    assert verdicts("fednl_peers", table("to a gap of 1e-9", columns, *early)) == ["not judged"] * 4
 
 
 def test_personal_models_are_compared_with_personal_models():
