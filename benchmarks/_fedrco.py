@@ -25,21 +25,33 @@ START = {
     "FedAvgM": 0.05,
     "FedAdam": 0.01,
     "FedProx": 0.1,
+    "local only": 0.1,
     **dict.fromkeys(("LocalNewton", "FedPM", "FedRCO-ori", "FedRCO"), 0.025),
 }
 """Learning rates that a search begins at: the server's of FedAdam, whose clients take 0.1."""
 FACTOR, MOST = 2.0, 7
 """Between neighbouring rates; the most that a search tries."""
-TRIED, LAST = 8, 3
-"""Rounds of a trial, and how many of the last ones count for its accuracy."""
+STEPS, INTERVAL = 20, 200
+"""Mini-batches of a round, and T_inv."""
+TRIED = {"intervals": 25, "warm-up": 8}
+"""Rounds of a trial: 2.5 T_inv, or enough where the factors are inverted at steps 1, 10 and 50 too.
+Before its second inversion a method shows what the first batch at random weights is worth."""
+WARM_UP = (10, 50)
+LAST = 3
+"""Rounds at the end of a trial that count for its accuracy."""
 
-FIRST = ("FedAvg", "FedAvgM", "FedAdam", "FedProx")
+ALONE = "local only"
+TUNED = "FedAvg, tuned"
+"""FedAvg's global model after one more round's steps at every client; not a run of its own."""
+FIRST = ("FedAvg", "FedAvgM", "FedAdam", "FedProx", ALONE)
 SECOND = ("LocalNewton", "FedPM", "FedRCO-ori", "FedRCO")
 ABLATIONS: dict[str, dict[str, Any]] = {
     "FedRCO, no monitor": {"monitor": False},
     "FedRCO, T_inv 20": {"interval": 20},
     "FedRCO, T_inv 50": {"interval": 50},
     "FedRCO, T_inv 500": {"interval": 500},
+    "FedRCO, judged by a tenth held out": {"held_out": 0.1},
+    "FedRCO, joint norm": {"joint": True},
 }
 """Of FedRCO, which has the monitor and T_inv 200; on the first partition with 10 clients."""
 
@@ -58,6 +70,7 @@ class Task:
     rate: float
     seed: int = 0
     trial: bool = False
+    warm_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Curve:
             classes, and of the global model on it; means over the participants.
         counted: rollbacks, resets, inversions; a mean over seeds need not be whole.
         inverting: share of the clients' time spent in inversions, in percent.
+        tuned: after the last round of FedAvg, what `own` is with models tuned at the clients.
     """
 
     shared: list[float]
@@ -79,6 +93,11 @@ class Curve:
     own: dict[int, tuple[float, float, float]]
     counted: tuple[float, float, float]
     inverting: float
+    tuned: tuple[float, float, float] | None = None
+
+    def reached(self, percent: float) -> int | None:
+        """The first round after which the global model has that accuracy; None if it never has."""
+        return next((n for n, a in enumerate(self.shared, 1) if a >= percent), None)
 
 
 def averaged(curves: Sequence[Curve]) -> Curve:
@@ -99,7 +118,15 @@ def averaged(curves: Sequence[Curve]) -> Curve:
         {n: (personal[n], personal_mix[n], global_mix[n]) for n in numbers},
         (rollbacks, resets, inversions),
         float(np.mean([each.inverting for each in curves])),
+        _mean_of([each.tuned for each in curves if each.tuned is not None]),
     )
+
+
+def _mean_of(rows: Sequence[tuple[float, float, float]]) -> tuple[float, float, float] | None:
+    if not rows:
+        return None
+    first, second, third = (float(value) for value in np.mean(rows, axis=0))
+    return first, second, third
 
 
 @dataclass(frozen=True)
@@ -150,14 +177,33 @@ def climbed(score: Callable[[float], float], start: float) -> dict[float, float]
     return found
 
 
-def searched(method: str, device: str) -> Search:
-    """Searches a method's rate by trials on the first partition with 10 clients."""
+def searched(method: str, clients: int, device: str, kind: str) -> Search:
+    """Searches a method's rate by trials on the first partition with that many clients.
+
+    Training alone is judged by the own models on the clients' mixes of classes, all others by the
+    global model.
+
+    Args:
+        method: of `START`.
+        clients: number of clients.
+        device: where to train.
+        kind: of `TRIED`.
+    """
     spent = []
+    rounds = TRIED[kind]
 
     def score(rate: float) -> float:
-        curve = measured(Task(PARTITIONS[0], CLIENTS[0], method, TRIED, device, rate, trial=True))
+        task = Task(
+            PARTITIONS[0], clients, method, rounds, device, rate, trial=True,
+            warm_up=kind == "warm-up",
+        )  # fmt: skip
+        curve = measured(task)
         spent.extend(np.diff(curve.seconds, prepend=0.0).tolist())
-        return float(np.mean(curve.shared[-LAST:])) if len(curve.shared) == TRIED else 0.0
+        if len(curve.shared) < rounds:
+            return 0.0
+        if method == ALONE:
+            return curve.own[rounds][1]
+        return float(np.mean(curve.shared[-LAST:]))
 
     scores = climbed(score, START[method])
     return Search(scores, float(np.mean(spent or [0.0])))
@@ -183,7 +229,13 @@ def measured(task: Task) -> Curve:
     """One run; its seconds are those of the processor, but of the clock on a graphics card."""
     import torch
 
-    from secure_fl.trainers.networks import accuracy, events, personal_accuracy, seconds
+    from secure_fl.trainers.networks import (
+        accuracy,
+        events,
+        fine_tuned,
+        personal_accuracy,
+        seconds,
+    )
 
     torch.set_num_threads(1)
     clock = time.process_time if task.device == "cpu" else time.perf_counter
@@ -208,19 +260,27 @@ def measured(task: Task) -> Curve:
         if state is None:
             break
         total += clock() - began
-        shared.append(100 * accuracy(model, state.parameters, *test))
+        final = state.parameters
+        shared.append(100 * accuracy(model, final, *test))
         spent.append(total)
-        if not task.trial and (state.round % EVERY == 0 or state.round == task.rounds):
+        last = state.round == task.rounds
+        if (last and task.method == ALONE) or (
+            not task.trial and (last or not state.round % EVERY)
+        ):
             found = fed.gather(personal_accuracy, model, state.parameters, *test)
             own[state.round] = _own(found)
         fed.close_round()
+    tuned = None
+    if task.method == "FedAvg" and not task.trial and len(shared) == task.rounds:
+        fine_tuned(fed, model, final, _local(task))
+        tuned = _own(fed.gather(personal_accuracy, model, final, *test))
     everyone = Federation(members)
     counted, times = everyone.sum(events), everyone.sum(seconds)
     share = 100 * float(times["inverting"]) / max(float(times["training"]), 1e-9)
     rollbacks, resets, inversions = (
         int(counted[key]) for key in ("rollbacks", "resets", "inversions")
     )
-    return Curve(shared, spent, own, (rollbacks, resets, inversions), share)
+    return Curve(shared, spent, own, (rollbacks, resets, inversions), share, tuned)
 
 
 def _own(found: list[Any]) -> tuple[float, float, float]:
@@ -237,6 +297,14 @@ def _model() -> Any:
     return ConvNet(10, (1, 28, 28))
 
 
+def _local(task: Task) -> Any:
+    """A client's part of a round."""
+    from secure_fl.trainers.networks import LocalTraining
+
+    rate = 0.1 if task.method == "FedAdam" else task.rate
+    return LocalTraining(rate, steps=STEPS, batch_size=32, device=task.device)
+
+
 def _trainer(task: Task, model: Any) -> Trainer:
     from secure_fl.trainers.linear.server import Adam, Momentum
     from secure_fl.trainers.networks import (
@@ -247,6 +315,7 @@ def _trainer(task: Task, model: Any) -> Trainer:
         fedavg,
         fedpm,
         fedrco,
+        local_only,
     )
     from secure_fl.trainers.networks.kfac import Curvature
 
@@ -254,20 +323,26 @@ def _trainer(task: Task, model: Any) -> Trainer:
         "start": NetworkState(model.initial(np.random.default_rng(task.seed))),
         "rounds": task.rounds,
     }
-    size: dict[str, Any] = {"steps": 20, "batch_size": 32, "device": task.device}
-    local = LocalTraining(0.1 if task.method == "FedAdam" else task.rate, **size)
+    local = _local(task)
 
     def averaging(training: LocalTraining = local, server: Any = None) -> Trainer:
         return lambda fed: fedavg(fed, model, training=training, server=server, **common)
 
     def curved(
-        interval: int = 200, monitor: bool = True, personal: bool = True, persistent: bool = True
+        interval: int = INTERVAL,
+        monitor: bool = True,
+        personal: bool = True,
+        persistent: bool = True,
+        held_out: float = 0.0,
+        joint: bool = False,
     ) -> Trainer:
+        warm_up = WARM_UP if task.warm_up else ()
         options = SecondOrder(
             local,
-            Curvature(interval=interval, persistent=persistent),
-            Thresholds() if monitor else None,
+            Curvature(interval=interval, persistent=persistent, warm_up=warm_up),
+            Thresholds(joint=joint) if monitor else None,
             personal,
+            held_out=held_out,
         )
         return lambda fed: fedrco(fed, model, options=options, **common)
 
@@ -276,6 +351,7 @@ def _trainer(task: Task, model: Any) -> Trainer:
         "FedAvgM": lambda: averaging(server=Momentum(0.9)),
         "FedAdam": lambda: averaging(server=Adam(task.rate)),
         "FedProx": lambda: averaging(replace(local, proximal=0.01)),
+        ALONE: lambda: lambda fed: local_only(fed, model, training=local, **common),
         "LocalNewton": lambda: curved(monitor=False, personal=False, persistent=False),
         "FedPM": lambda: lambda fed: fedpm(fed, model, training=local, **common),
         "FedRCO-ori": lambda: curved(personal=False),

@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from benchmarks._claims import OUT_OF_REACH, judged, mean_of
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
 from benchmarks._results import Result
@@ -38,7 +39,11 @@ def render(results: Mapping[str, Result], questions: Mapping[str, str]) -> str:
             f" table says where its figures come from: “{MEASURED}”, or “{PRINTED}”.",
             kind="lead",
         ),
-        html.contents([(f"bench-{name}", _title(name)) for name in results]),
+        html.contents(
+            [("claims", "Claims of the papers")]
+            + [(f"bench-{name}", _title(name)) for name in results]
+        ),
+        _claims(results),
         _not_run(missing),
         *(_section(result) for result in results.values()),
     ]
@@ -47,6 +52,26 @@ def render(results: Mapping[str, Result], questions: Mapping[str, str]) -> str:
 
 def _title(name: str) -> str:
     return name.replace("_", " ")
+
+
+def _claims(results: Mapping[str, Result]) -> str:
+    """One line a claim, judged by full runs alone, and what is out of reach here."""
+    columns = ("paper", "where", "claim", "here", "found", "seeds", "benchmark", "test")
+    rows = []
+    for claim, verdict in judged(results):
+        result = results.get(claim.benchmark)
+        seeds = "" if result is None or result.quick else ", ".join(map(str, result.seeds))
+        place = (claim.paper, claim.number, claim.text)
+        what = (verdict.holds, verdict.found, seeds, claim.benchmark, claim.test)
+        rows.append([*place, *what])
+    return html.section(
+        "Claims of the papers",
+        html.table("Judged by the figures of full runs alone", columns, rows)
+        + _origin(MEASURED, "by the benchmark that stands in the line"),
+        html.paragraph("Not to be measured here:"),
+        html.bullets([f"{what}: {why}" for what, why in OUT_OF_REACH]),
+        anchor="claims",
+    )
 
 
 def _not_run(missing: Mapping[str, str]) -> str:
@@ -179,21 +204,21 @@ def _accuracy_against_epsilon(result: Result) -> list[str]:
     table = result.table("test accuracy %, 20 Newsgroups")
     if table is None:
         return []
-    rows = [row for row in table.rows if _number(row[0]) is not None]
-    clear = next((_number(row[1]) for row in table.rows if row[0] == "no privacy"), None)
-    lines = {table.columns[i]: [_number(row[i]) for row in rows] for i in (1, 2, 3)}
+    rows = [row for row in table.rows if mean_of(row[0]) is not None]
+    clear = next((mean_of(row[1]) for row in table.rows if row[0] == "no privacy"), None)
+    lines = {table.columns[i]: [mean_of(row[i]) for row in rows] for i in (1, 2, 3)}
     theirs = {
         f"paper, {name}": dict(zip(("1", "1.5", "2", "3", "5", "8"), column, strict=True))
         for name, column in _columns_of("privacy_utility", "Table 5", (1, 2))
     }
     lines |= {
-        name: [_number(values.get(str(row[0]))) for row in rows] for name, values in theirs.items()
+        name: [mean_of(values.get(str(row[0]))) for row in rows] for name, values in theirs.items()
     }
 
     def draw(axes: Any) -> None:
         figures.draw_lines(
             axes,
-            [value for row in rows if (value := _number(row[0])) is not None],
+            [value for row in rows if (value := mean_of(row[0])) is not None],
             lines,
             xlabel="epsilon per matrix element, delta 1e-5 (not per record)",
             ylabel="test accuracy, %",
@@ -217,7 +242,7 @@ def _accuracy_by_second(result: Result) -> list[str]:
         return []
     runs: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
     for partition, clients, method, _, seconds, accuracy, _ in table.rows:
-        spent, shared = _number(seconds), _number(accuracy)
+        spent, shared = mean_of(seconds), mean_of(accuracy)
         if spent is not None and shared is not None:
             setting = runs.setdefault((str(partition), str(clients)), {})
             setting.setdefault(str(method), []).append((spent, shared))
@@ -260,7 +285,7 @@ def _bits_of(table: Table, name: str) -> list[str]:
     for row in table.rows:
         match = _BITS.fullmatch(str(row[0]))
         if match:
-            score, top = _number(row[last]), _number(exact[last])
+            score, top = mean_of(row[last]), mean_of(exact[last])
             gap = None if score is None or top is None else top - score
             gaps.setdefault(f"codes on {match[2]}", {})[int(match[1])] = gap
     bits = sorted(set(chain.from_iterable(gaps.values())))
@@ -277,11 +302,3 @@ def _bits_of(table: Table, name: str) -> list[str]:
 
     caption = f"Accuracy lost by integer codes, {table.columns[last]}: {table.name} ({MEASURED})."
     return [figures.shown(draw, name, caption)]
-
-
-def _number(cell: Any) -> float | None:
-    """The mean in a cell such as `79.1 ± 0.2`, or None."""
-    try:
-        return float(str(cell).partition("±")[0])
-    except ValueError:
-        return None

@@ -1,14 +1,16 @@
 """FedAvgR beside averaging, its peers, and its regularisers one by one.
 
 After tables 2 and 3 of fedavgr.txt: 10 clients, 2 label shards each, 100 trainable random Fourier
-features, momentum 0.9, batches of 10, 300 rounds. Regularisers' weights and the proximal weight
-are chosen from the paper's grids by 3-fold cross-validation inside the training records. Fewer
-than the paper's: local epochs (1 in place of 10), seeds, and rounds on MNIST.
+features sqrt(2) cos(.), momentum 0.9, batches of 10, 300 rounds of 10 local epochs, 10 seeds. Every
+method's learning rate, the regularisers' weights and the proximal weight are chosen by 3-fold
+cross-validation inside the training records, over as many steps as the run has. A full data set
+takes from half an hour (vehicle) to days: say which with --data; fewer rounds or epochs are said
+in the parameters.
 """
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -26,7 +28,8 @@ from secure_fl.federation import Client, Federation
 DATA = (*LIBSVM_FEATURES, "mnist")
 CLIENTS = 10
 WIDTH = 100
-RATE = 0.5
+RATES = [0.03, 0.01, 0.003, 0.001]
+"""At the paper's scale of features; the paper does not say its rate."""
 WARM_UP, CLUSTERS = 10, 2
 """Of FL+HC: rounds before the clustering (Briggs et al. try 1 to 10), clusters (the paper's)."""
 
@@ -36,11 +39,8 @@ GRIDS = {
     "trace": [1e-8, 1e-7, 1e-6, 1e-5, 1e-4],
 }
 PROXIMAL = [1e-4, 1e-3, 1e-2, 1e-1]
-"""The paper's grids (5.3), for features sqrt(2) cos(.)."""
-SCALE = {"mmd": WIDTH, "features": WIDTH**0.5, "trace": WIDTH**-0.5}
-"""What they become here: our features are theirs over sqrt(WIDTH), our W theirs times it."""
-FOLDS, FOLD_ROUNDS, FOLD_RECORDS = 3, 50, 200
-"""Cross-validation: rounds of each fit, and the most records a client brings to it."""
+"""The paper's grids (5.3)."""
+FOLDS = 3
 MNIST_ROUNDS = 20
 TIERS = (1, 3)
 """Every data set gets the first seed, and three before another gets more."""
@@ -54,11 +54,15 @@ MIXED = frozenset({"splice", "vehicle", "dna"})
 
 @dataclass(frozen=True)
 class Chosen:
-    """What cross-validation chose for a data set; weights at the paper's scale."""
+    """What cross-validation chose for a data set.
 
-    weights: dict[str, float]
-    proximal: float
-    accuracy: float
+    Attributes:
+        settings: by method; of FL+HC, which is not searched, FedAvg's.
+        accuracy: of the left-out records, by method, in [0, 1].
+    """
+
+    settings: dict[str, dict[str, float]]
+    accuracy: dict[str, float]
 
 
 @benchmark("what are FedAvgR's regularisers worth on label shards?")
@@ -66,7 +70,7 @@ class Chosen:
     "--rounds", type=COUNT, default=300, show_default=True, help=f"On MNIST at most {MNIST_ROUNDS}."
 )
 @click.option(
-    "--epochs", type=COUNT, default=1, show_default=True, help="Local epochs; the paper has 10."
+    "--epochs", type=COUNT, default=10, show_default=True, help="Local epochs of a round."
 )
 @click.option("--data", default=",".join(DATA), show_default=True, help="Data sets, by comma.")
 @click.option(
@@ -86,12 +90,15 @@ def main(
     """Trains every method on every data set, with as many seeds as the minutes allow."""
     names = data.split(",")
     if run.quick:
-        rounds, seeds, names = min(rounds, 8), 1, ["vehicle"]
+        rounds, epochs, seeds, names = min(rounds, 3), 1, 1, ["vehicle"]
     run.parameter(rounds=rounds, mnist_rounds=min(rounds, MNIST_ROUNDS), epochs=epochs)
-    run.parameter(clients=CLIENTS, width=WIDTH, learning_rate=RATE, minutes=minutes)
+    run.parameter(clients=CLIENTS, width=WIDTH, features="sqrt(2) cos", minutes=minutes)
     deadline = run.started + 60 * minutes
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        chosen = dict(zip(names, pool.map(_chosen, names, [epochs] * len(names)), strict=True))
+        lengths = [_rounds(name, rounds) for name in names]
+        found = pool.map(_chosen, names, [epochs] * len(names), lengths)
+        chosen = dict(zip(names, found, strict=True))
+        run.progress("settings chosen")
         _show_chosen(run, chosen)
         trials = _trials(run, pool, workers, names, seeds, chosen, rounds, epochs, deadline)
     run.seeds(*sorted({seed for found in trials.values() for seed in found}))
@@ -183,12 +190,12 @@ def _setting(name: str, seed: int, epochs: int) -> _Setting:
     torch.set_num_threads(1)
     data, rng = _split(name), np.random.default_rng(seed)
     parts = shards(data.y_train, CLIENTS, 2, rng)
-    model = FourierModel(len(data.classes), data.X_train.shape[1], WIDTH)
+    model = FourierModel(len(data.classes), data.X_train.shape[1], WIDTH, normalised=False)
     return _Setting(
         clients_of(data.X_train, data.y_train, parts),
         model,
         NetworkState(model.initial(rng)),
-        LocalTraining(RATE, epochs=epochs, momentum=0.9),
+        LocalTraining(epochs=epochs, momentum=0.9),
         seed,
     )
 
@@ -199,99 +206,105 @@ def _last(fed: Federation, states: Iterator[Any]) -> Any:
     return last
 
 
-def _weights(chosen: dict[str, float]) -> Any:
-    from secure_fl.trainers.networks import Regularization
+def _fit(setting: _Setting, method: str, rounds: int, told: dict[str, float]) -> Any:
+    """The trainer of a method under these settings: takes a federation, gives the last state."""
+    from secure_fl.trainers.networks import Regularization, fedavg, fedavgr
 
-    return Regularization(**{name: value * SCALE[name] for name, value in chosen.items()})
-
-
-def _chosen(name: str, epochs: int) -> Chosen:
-    """Cross-validation on the training records of seed 0's partition."""
-    from secure_fl.trainers.networks import (
-        coordinate_search,
-        cross_validated,
-        fedavg,
-        fedavgr,
-        folds,
+    penalties: dict[str, Any] = {name: told[name] for name in GRIDS if name in told}
+    training = replace(
+        setting.training,
+        learning_rate=told["learning_rate"],
+        proximal=told.get("proximal", 0.0),
     )
+    if method == "OneShot":
+        training = replace(training, epochs=rounds * training.epochs)
+        rounds = 1
+    common = {"start": setting.start, "rounds": rounds, "training": training}
+    if not penalties:
+        return lambda fed: _last(fed, fedavg(fed, setting.model, **common))
+    common["regularization"] = Regularization(**penalties)
+    if method == MIXTURE:
+        common["distribution"] = "mixture"
+    return lambda fed: _last(fed, fedavgr(fed, setting.model, **common))
+
+
+SEARCHED: dict[str, dict[str, list[float]]] = {
+    "OneShot": {},
+    "FedAvg": {},
+    "FedProx": {"proximal": PROXIMAL},
+    "FedAvgR": GRIDS,
+}
+"""What is searched beside the learning rate, one setting after the other."""
+
+
+def _chosen(name: str, epochs: int, rounds: int) -> Chosen:
+    """Cross-validation on the training records of seed 0's partition, for the run's steps."""
+    from secure_fl.trainers.networks import coordinate_search, cross_validated, folds
 
     setting, rng = _setting(name, 0, epochs), np.random.default_rng(0)
-    few = [rng.permutation(len(c))[:FOLD_RECORDS] for c in setting.clients]
-    members = [
-        Client(c.name, c.features[rows], c.targets[rows])
-        for c, rows in zip(setting.clients, few, strict=True)
-    ]
-    pairs = folds(members, FOLDS, rng)
+    pairs = folds(setting.clients, FOLDS, rng)
+    # A fold's epochs are shorter by the records that it leaves out.
+    length = round(rounds * FOLDS / (FOLDS - 1))
 
-    def accuracy(fit: Callable[[Federation], Any]) -> float:
-        return cross_validated(pairs, setting.model, fit, setting.federation)
-
-    options = {"start": setting.start, "rounds": FOLD_ROUNDS}
-
-    def regularised(weights: dict[str, float]) -> float:
-        terms = _weights(weights)
-        return accuracy(
-            lambda fed: (
-                _last(
-                    fed,
-                    fedavgr(
-                        fed,
-                        setting.model,
-                        training=setting.training,
-                        regularization=terms,
-                        **options,
-                    ),
-                ).parameters
-            )
+    def score(method: str, told: dict[str, float]) -> float:
+        fit = _fit(setting, method, length, told)
+        return cross_validated(
+            pairs, setting.model, lambda fed: fit(fed).parameters, setting.federation
         )
 
-    def proximal(settings: dict[str, float]) -> float:
-        training = replace(setting.training, **settings)
-        return accuracy(
-            lambda fed: (
-                _last(fed, fedavg(fed, setting.model, training=training, **options)).parameters
-            )
+    found = {
+        method: coordinate_search(
+            {"learning_rate": RATES, **grids},
+            lambda told, method=method: score(method, told),  # type: ignore[misc]  # bound by default
         )
-
-    weights, best = coordinate_search(GRIDS, regularised)
-    mu, _ = coordinate_search({"proximal": PROXIMAL}, proximal)
-    return Chosen(weights, mu["proximal"], best)
+        for method, grids in SEARCHED.items()
+    }
+    return Chosen(
+        {method: settings for method, (settings, _) in found.items()},
+        {method: best for method, (_, best) in found.items()},
+    )
 
 
 def _trial(name: str, seed: int, rounds: int, epochs: int, chosen: Chosen) -> dict[str, float]:
     """Test accuracy in percent of every method on one partition and one draw of features."""
-    from secure_fl.trainers.networks import accuracy, clustered_accuracy, fedavg, fedavgr, fl_hc
+    from secure_fl.trainers.networks import accuracy, clustered_accuracy, fl_hc
 
     setting = _setting(name, seed, epochs)
-    data, model, start = _split(name), setting.model, setting.start
+    data, model = _split(name), setting.model
     test = data.X_test, data.y_test
 
-    def run(
-        trainer: Any, *, training: Any = setting.training, count: int = rounds, **more: Any
-    ) -> Any:
-        fed = setting.federation()
-        return _last(fed, trainer(fed, model, start=start, rounds=count, training=training, **more))
-
-    def score(state: Any) -> float:
+    def score(method: str, told: dict[str, float]) -> float:
+        state = _fit(setting, method, rounds, told)(setting.federation())
         return 100.0 * accuracy(model, state.parameters, *test)
 
-    def regularised(names: Any, **more: Any) -> float:
-        weights = _weights({each: chosen.weights[each] for each in names})
-        return score(run(fedavgr, regularization=weights, **more))
-
-    long = replace(setting.training, epochs=rounds * epochs)
-    clustered = run(fl_hc, warm_up=min(WARM_UP, rounds // 2), clusters=CLUSTERS)
+    told = chosen.settings
+    rate = told["FedAvg"]["learning_rate"]
+    fed = setting.federation()
+    clustered = _last(
+        fed,
+        fl_hc(
+            fed,
+            model,
+            start=setting.start,
+            rounds=rounds,
+            training=replace(setting.training, learning_rate=rate),
+            warm_up=min(WARM_UP, rounds // 2),
+            clusters=CLUSTERS,
+        ),
+    )
     sizes = np.array([len(client) for client in setting.clients])
+    full = told["FedAvgR"]
     found = {
-        "OneShot": score(run(fedavg, training=long, count=1)),
-        "FedAvg": score(run(fedavg)),
-        "FedProx": score(run(fedavg, training=replace(setting.training, proximal=chosen.proximal))),
+        **{method: score(method, told[method]) for method in SEARCHED},
         "FL+HC": 100.0 * clustered_accuracy(model, clustered, *test, sizes),
-        "FedAvgR": regularised(GRIDS),
-        **{title: regularised([each]) for each, title in SINGLE.items()},
+        "no term": score("FedAvgR", {"learning_rate": full["learning_rate"]}),
+        **{
+            title: score("FedAvgR", {"learning_rate": full["learning_rate"], each: full[each]})
+            for each, title in SINGLE.items()
+        },
     }
     if name in MIXED:
-        found[MIXTURE] = regularised(GRIDS, distribution="mixture")
+        found[MIXTURE] = score(MIXTURE, full)
     return found
 
 
@@ -300,28 +313,32 @@ def _trial(name: str, seed: int, rounds: int, epochs: int, chosen: Chosen) -> di
 
 def _show_chosen(run: Run, chosen: dict[str, Chosen]) -> None:
     table = run.table(
-        "weights chosen by cross-validation, at the paper's scale",
-        ["data", "alpha", "beta", "gamma", "mu of FedProx", "accuracy of the folds"],
+        "settings chosen by cross-validation",
+        ["data", "method", "learning rate", "alpha", "beta", "gamma", "mu", "accuracy of folds"],
     )
     for name, each in chosen.items():
-        alpha, beta, gamma = (each.weights[key] for key in ("trace", "features", "mmd"))
-        table.add(name, alpha, beta, gamma, each.proximal, 100 * each.accuracy)
+        for method, told in each.settings.items():
+            keys = ("learning_rate", "trace", "features", "mmd", "proximal")
+            table.add(name, method, *map(told.get, keys), 100 * each.accuracy[method])
+            if told["learning_rate"] in (RATES[0], RATES[-1]):
+                run.note(f"{name}, {method}: its learning rate is at the edge of those tried")
 
 
 def _show(run: Run, trials: dict[str, dict[int, dict[str, float]]]) -> None:
     main_table = run.table("test accuracy in percent", ["data", "seeds", *METHODS])
     single = run.table(
         "regularisers one by one, test accuracy in percent",
-        ["data", "seeds", "no regulariser", *SINGLE.values(), "all"],
+        ["data", "seeds", "no term", *SINGLE.values(), "all"],
     )
     against = run.table(
-        "FedAvgR against FedAvg, in points", ["data", "seeds", "mean difference", "t", "p"]
+        "FedAvgR against FedAvg, and single terms against none, in points",
+        ["data", "method", "seeds", "mean difference", "t", "p"],
     )
     mixture = run.table(
         "FedAvgR by moments and by the mixture",
         ["data", "seeds", "moments", "mixture", "mean difference", "p"],
     )
-    raw = run.table("every seed", ["data", "seed", *METHODS, *SINGLE.values(), MIXTURE])
+    raw = run.table("every seed", ["data", "seed", *METHODS, "no term", *SINGLE.values(), MIXTURE])
     differences = []
     for name, found in trials.items():
         of = {method: [found[seed][method] for seed in sorted(found)] for method in found[0]}
@@ -329,11 +346,14 @@ def _show(run: Run, trials: dict[str, dict[int, dict[str, float]]]) -> None:
         single.add(
             name,
             len(found),
-            *(spread(of[m], 2) for m in ("FedAvg", *SINGLE.values(), "FedAvgR")),
+            *(spread(of[m], 2) for m in ("no term", *SINGLE.values(), "FedAvgR")),
         )
         gain = np.subtract(of["FedAvgR"], of["FedAvg"])
         differences.append(float(gain.mean()))
-        against.add(name, len(found), float(gain.mean()), *paired(gain.tolist()))
+        against.add(name, "FedAvgR", len(found), float(gain.mean()), *paired(gain.tolist()))
+        for title in SINGLE.values():
+            one = np.subtract(of[title], of["no term"])
+            against.add(name, title, len(found), float(one.mean()), *paired(one.tolist()))
         if MIXTURE in of:
             gap = np.subtract(of[MIXTURE], of["FedAvgR"])
             both = spread(of["FedAvgR"], 2), spread(of[MIXTURE], 2)
@@ -343,9 +363,10 @@ def _show(run: Run, trials: dict[str, dict[int, dict[str, float]]]) -> None:
     run.note("p: two-sided paired t-test over the seeds; empty where the differences are equal")
     run.note("FL+HC: accuracy of each client's cluster model on all test records, by records")
     run.note(
-        f"{FOLDS}-fold cross-validation: {FOLD_ROUNDS} rounds, at most {FOLD_RECORDS} records a"
-        " client, one pass over the grids (gamma, beta, alpha), training records of seed 0 alone"
+        f"{FOLDS}-fold cross-validation on the training records of seed 0, as many steps as the run"
+        " has: learning rate, then gamma, beta and alpha, or mu; FL+HC takes FedAvg's rate"
     )
+    run.note("single terms are compared with FedAvgR's rate without any term")
     run.note("vehicle has 846 records, 500 of which train; svmguide1 is divided by its deviations")
 
 

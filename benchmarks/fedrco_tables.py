@@ -2,9 +2,12 @@
 
 After fedrco.txt, section 6 and E.3: the paper's CNN, 20 mini-batches of 32 a round, participation
 0.8, damping 0.03, moving average 0.95, Dirichlet 0.1 and 2 classes a client, 10 and 50 clients. The
-monitor and T_inv are varied on Dirichlet 0.1 with 10 clients. Every method gets the learning rate
-that is best on training records after a few rounds, searched until it lies between two others; the
-paper's, 0.00625, is one of those of second-order methods. Fewer rounds than the paper's 1600.
+monitor, T_inv, the norm and the records that judge are varied on Dirichlet 0.1 with 10 clients.
+Every method gets, for every number of clients, the learning rate that is best on training records
+after 2.5 T_inv steps (or fewer with warm-up inversions), searched until it lies between two others;
+the paper's, 0.00625, is one of those of second-order methods. The paper's accuracies are those of
+the clients' own models (eq. 12): FedRCO's stand beside FedAvg's global model, FedAvg tuned at every
+client, and training alone. Fewer rounds than the paper's 1600.
 """
 
 import time
@@ -19,6 +22,7 @@ import numpy as np
 from benchmarks._data import REPOSITORY
 from benchmarks._fedrco import (
     ABLATIONS,
+    ALONE,
     CLIENTS,
     FIRST,
     LAST,
@@ -28,6 +32,7 @@ from benchmarks._fedrco import (
     START,
     TESTED,
     TRIED,
+    TUNED,
     Curve,
     Task,
     averaged,
@@ -64,24 +69,60 @@ Setting: TypeAlias = tuple[str, int, str]
 )
 @click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
-def main(run: Run, rounds: int, minutes: float, seeds: int, workers: int, device: str) -> None:
+@click.option(
+    "--search",
+    type=click.Choice(list(TRIED)),
+    default="intervals",
+    show_default=True,
+    help="Trials of 2.5 T_inv; warm-up: short ones, with inversions at steps 10 and 50 everywhere.",
+)
+@click.option(
+    "--clients",
+    type=click.Choice([*map(str, CLIENTS)]),
+    multiple=True,
+    help="These numbers alone.",
+)
+def main(
+    run: Run,
+    rounds: int,
+    minutes: float,
+    seeds: int,
+    workers: int,
+    device: str,
+    search: str,
+    clients: tuple[str, ...],
+) -> None:
     """Trains every method for the same rounds on the same partitions."""
     from secure_fl.trainers.networks import choose_device
 
     run.seeds(*range(seeds))
     device = choose_device(device)
-    settings = _settings(run.quick)
+    counts = tuple(map(int, clients)) or CLIENTS
+    settings = [each for each in _settings(run.quick) if each[1] in counts]
+    run.parameter(search=search)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         if run.quick:
-            rates, rounds = START, 2
+            rates, rounds = {(method, n): START[method] for method in START for n in counts}, 2
         else:
-            rates, seconds = _rates(run, pool, device)
-            each = seeds * sum(seconds[_parent(method)] for _, _, method in settings)
+            rates, seconds = _rates(run, pool, device, counts, search)
+            each = seeds * sum(
+                seconds[_parent(method), n] / (1 if n == CLIENTS[0] else SLOWER)
+                for _, n, method in settings
+            )
             rounds = min(rounds, max(SLOWER, int((60 * minutes - run.elapsed) / each)))
         length = {CLIENTS[0]: rounds, CLIENTS[1]: rounds // SLOWER}
         run.parameter(rounds=rounds, rounds_of_50=length[CLIENTS[1]], device=device, tested=TESTED)
         tasks = [
-            Task(partition, count, method, length[count], device, rates[_parent(method)], seed)
+            Task(
+                partition,
+                count,
+                method,
+                length[count],
+                device,
+                rates[_parent(method), count],
+                seed,
+                warm_up=search == "warm-up",
+            )
             for seed in range(seeds)
             for partition, count, method in settings
         ]
@@ -93,7 +134,7 @@ def main(run: Run, rounds: int, minutes: float, seeds: int, workers: int, device
             run.progress(f"{setting}: {curve.shared[-1]:.1f}" if curve.shared else f"{setting}: -")
             curves[task.partition, task.clients, task.method].append(curve)
     _show(run, curves, rates)
-    if not run.quick:
+    if not run.quick and CLIENTS[0] in counts:
         drawn = _draw(curves)
         run.note(f"plot: {'not drawn: no matplotlib' if drawn is None else drawn.name}")
 
@@ -111,29 +152,37 @@ def _settings(quick: bool) -> list[Setting]:
     ] + varied
 
 
+Rated: TypeAlias = dict[tuple[str, int], float]
+"""Of a method with a number of clients."""
+
+
 def _rates(
-    run: Run, pool: ProcessPoolExecutor, device: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Every method's best rate, and seconds by the clock that a round of it takes the pool."""
+    run: Run, pool: ProcessPoolExecutor, device: str, counts: tuple[int, ...], kind: str
+) -> tuple[Rated, Rated]:
+    """Best rates, and seconds by the clock that a round takes the pool."""
     began = time.perf_counter()
     table = run.table(
-        "learning rates tried, training accuracy in percent", ["method", "rate", "accuracy"]
+        "learning rates tried, training accuracy in percent",
+        ["method", "clients", "rate", "accuracy"],
     )
     # The longest first.
-    methods = (*SECOND, *FIRST)
-    found = dict(zip(methods, pool.map(searched, methods, [device] * len(methods)), strict=True))
-    for method, search in found.items():
+    sought = [(method, n) for n in sorted(counts, reverse=True) for method in (*SECOND, *FIRST)]
+    some, many = zip(*sought, strict=True)
+    kinds = [device] * len(sought), [kind] * len(sought)
+    found = {}
+    for (method, n), search in zip(sought, pool.map(searched, some, many, *kinds), strict=True):
+        found[method, n] = search
         for rate, score in sorted(search.scores.items()):
-            table.add(method, rate, score)
-        run.progress(f"{method}: rate {search.best:g} of {len(search.scores)}")
+            table.add(method, n, rate, score)
+        run.progress(f"{method}, {n} clients: rate {search.best:g} of {len(search.scores)}")
         if not search.inside:
-            run.note(f"{method}: its best rate is the last one of the {MOST} tried")
+            run.note(f"{method}, {n} clients: its best rate is the last one of the {MOST} tried")
     # Processes share the machine: what they spend and what the clock shows are in one ratio.
-    spent = sum(TRIED * len(each.scores) * each.seconds for each in found.values())
+    spent = sum(TRIED[kind] * len(each.scores) * each.seconds for each in found.values())
     ratio = (time.perf_counter() - began) / spent
     return (
-        {method: each.best for method, each in found.items()},
-        {method: ratio * each.seconds for method, each in found.items()},
+        {key: each.best for key, each in found.items()},
+        {key: ratio * each.seconds for key, each in found.items()},
     )
 
 
@@ -145,7 +194,7 @@ def _parent(method: str) -> str:
 # ---------------------------------------------------------------------------------------- results
 
 
-def _show(run: Run, curves: dict[Setting, list[Curve]], rates: dict[str, float]) -> None:
+def _show(run: Run, curves: dict[Setting, list[Curve]], rates: Rated) -> None:
     table = run.table(
         "accuracy in percent after the last round",
         [
@@ -179,14 +228,26 @@ def _show(run: Run, curves: dict[Setting, list[Curve]], rates: dict[str, float])
         "accuracy by round and second",
         ["partition", "clients", "method", "round", "seconds", "global", "personal"],
     )
+    soon = run.table(
+        "rounds until the global model has an accuracy",
+        ["partition", "clients", "method", "percent", "seeds", "reached it", "round"],
+    )
     for setting, found in curves.items():
         mean, method = averaged(found), setting[2]
         last = max(mean.own, default=0)
         personal, personal_mix, global_mix = mean.own.get(last, (None, None, None))
-        has_own = _parent(method) == "FedRCO"
+        has_own = _parent(method) in ("FedRCO", ALONE)
+        for target in TARGETS:
+            met = [each.reached(target) for each in found]
+            soon.add(*setting, target, len(found), *_first_rounds(met))
+        rate = rates[_parent(method), setting[1]]
+        if mean.tuned is not None:
+            own, own_mix, _ = mean.tuned
+            title = (*setting[:2], TUNED)
+            table.add(*title, rate, len(found), len(mean.shared), None, None, own, None, own_mix)
         table.add(
             *setting,
-            rates[_parent(method)],
+            rate,
             len(found),
             len(mean.shared),
             mean.shared[-1] if mean.shared else None,
@@ -214,7 +275,8 @@ def _show(run: Run, curves: dict[Setting, list[Curve]], rates: dict[str, float])
     run.note(f"accuracies on the first {TESTED} test records; means over the seeds")
     run.note(
         f"rates: best mean accuracy of the global model on {TESTED} training records in the last"
-        f" {LAST} of {TRIED} rounds, Dirichlet 0.1, 10 clients, seed 0; FedRCO's variants take its"
+        f" {LAST} rounds of a trial, Dirichlet 0.1, seed 0, by number of clients; FedRCO's variants"
+        f" take its; {ALONE}: of the own models on their mixes"
     )
     run.note(
         "own mix: test records weighted to the client's mix of classes; personal accuracies and"
@@ -222,9 +284,23 @@ def _show(run: Run, curves: dict[Setting, list[Curve]], rates: dict[str, float])
     )
     run.note("seconds: of the processor (on a graphics card: of the clock), measuring left out")
     run.note(
-        "only FedRCO has personal models; LocalNewton: fresh factors every round, no monitor; FedPM"
-        " preconditions by input factors alone"
+        f"{TUNED}: its global model after one more round's steps at every client of the round;"
+        f" {ALONE}: no averaging, its global model is the initial one"
     )
+    run.note(
+        "LocalNewton: fresh factors every round, no monitor; FedPM preconditions by input factors"
+        " alone"
+    )
+
+
+TARGETS = (70, 80, 90)
+"""In percent."""
+
+
+def _first_rounds(met: list[int | None]) -> tuple[int, float | None]:
+    """How many runs reached it, and their mean round."""
+    rounds = [each for each in met if each is not None]
+    return len(rounds), float(np.mean(rounds)) if rounds else None
 
 
 def _deviation(values: list[float]) -> float | None:

@@ -107,15 +107,16 @@ def smooth_fixed(noisy: Array, passes: int) -> Smoothed:
 def smooth_oracle_without_guarantee(
     noisy: Array, private: Array, *, most: int = MOST_PASSES
 ) -> Smoothed:
-    """The paper's choice of m (eq. 145), m = 0 allowed; it looks at the private matrix.
+    """The paper's choice of m (eq. 145): passes go on as long as each reduces the error.
 
-    For research only: what comes out carries no privacy guarantee.
+    It looks at the private matrix. For research only: what comes out carries no privacy guarantee.
+    Two readings: a first pass that increases the error is not applied either (m = 0), as the
+    sentence below (145) has it, and both sides of its last inequality are Frobenius norms.
     """
     best, least = Smoothed(noisy, 0, 0.0), np.inf
     for m, matrix in _passes(noisy, most):
         error = float(np.linalg.norm(matrix - private))
-        if error < least:
-            best, least = Smoothed(matrix, m, float(m > 0)), error
-        elif m - best.passes >= PATIENCE:
+        if error >= least:
             break
+        best, least = Smoothed(matrix, m, float(m > 0)), error
     return best

@@ -8,6 +8,7 @@ Agrees with `kahm.machine` to 1e-9 when it stores float64.
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -30,6 +31,7 @@ from kahm.stack import (
     measure_from_records,
     measure_stack,
 )
+from kahm.threads import SMALL, one_thread
 
 DOUBT = {
     np.dtype(np.float32): Doubt(1e-2, 1e-4, 3e-6),
@@ -121,7 +123,9 @@ class Bank:
         stacks: dict[int, Stack] = {}
         for n in np.unique(sizes).tolist():
             members = np.flatnonzero(sizes == n)
-            stacks[n], flat = fit_stack(np.stack([checked[i] for i in members]).astype(np.float64))
+            records = np.stack([checked[i] for i in members]).astype(np.float64)
+            with one_thread() if n <= SMALL else nullcontext():
+                stacks[n], flat = fit_stack(records)
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
@@ -266,14 +270,15 @@ class Bank:
                 out = np.empty((self.n_machines, len(part)), dtype)
                 z, common = self._shifted(part)
                 g = self._about @ z.T
-                jobs = [
-                    pool.submit(
-                        self._run, blocks[i::n_threads], g, part, common, measure, work, out
-                    )
-                    for i, work in enumerate(workspaces)
-                ]
-                for job in jobs:
-                    job.result()
+                with one_thread():
+                    jobs = [
+                        pool.submit(
+                            self._run, blocks[i::n_threads], g, part, common, measure, work, out
+                        )
+                        for i, work in enumerate(workspaces)
+                    ]
+                    for job in jobs:
+                        job.result()
                 yield out
 
     def _shifted(self, queries: Array) -> tuple[Array, Queries]:

@@ -36,7 +36,7 @@ def drive(
     """
     lines = None if metrics is None else RoundLog(metrics, engine.round)
     started = time.perf_counter()
-    for state in states:
+    while (state := engine.next_of(states)) is not None:
         # A trainer that was resumed may yield once more what it started from.
         if resumed is None or state is not resumed:
             require_sound(state, who=f"round {engine.round}", remedy=_REMEDY)

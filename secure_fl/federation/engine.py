@@ -4,11 +4,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from attrs import frozen
 
+from kahm.threads import one_thread
 from secure_fl.crypto.keys import digest
 from secure_fl.errors import FederationError
 from secure_fl.federation import checkpoint as checkpoints
@@ -41,6 +42,8 @@ from secure_fl.federation.trees import Array, Leaf, Structure, Tree, flatten, is
 from secure_fl.federation.vector import Asked, VectorTotal
 
 log = logging.getLogger(__name__)
+
+S = TypeVar("S")
 
 _PARTICIPATION, _DROP_OUTS = 1, 2
 """What experiment randomness is drawn for."""
@@ -153,6 +156,15 @@ class Engine:
         return pipeline(
             secure=self._options.aggregation is not None, private=self._options.privacy is not None
         )
+
+    def next_of(self, states: Iterator[S]) -> S | None:
+        """The trainer's next state, None at its end; one thread for its linear algebra where
+        clients have threads of their own.
+        """
+        if not getattr(self._runtime, "parallel", False):
+            return next(states, None)
+        with one_thread():
+            return next(states, None)
 
     def close(self) -> None:
         """Ends worker processes and threads."""

@@ -1,12 +1,12 @@
 """Where client steps run: here, in threads, or in worker processes (`workers`)."""
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from kahm.threads import one_thread
 from secure_fl.errors import StepError
 from secure_fl.federation.client import Client
 from secure_fl.federation.cohort import BatchedStep, Cohort, Stack, batched_form
@@ -68,40 +68,23 @@ def run_step(call: Call, client: Client) -> Tree:
         ) from error
 
 
-class SingleThread:
-    """`threadpoolctl` with one controller for as long as no further library is loaded.
+class InProcess:
+    """Clients one after the other in this process; nothing is copied.
 
-    Threads of the linear algebra would make sums depend on the number of cores.
+    Attributes:
+        parallel: whether clients run beside one another here. Then the server's linear algebra
+            must keep to one thread as well: its threads would spin beside the clients'.
     """
 
-    def __init__(self) -> None:
-        self._modules = 0
-        self._controller: Any = None
-
-    def limit(self) -> Any:
-        """A context in which BLAS and OpenMP libraries use one thread."""
-        # Finding the libraries takes milliseconds, and only an import can add one.
-        if self._modules != len(sys.modules):
-            from threadpoolctl import (  # type: ignore[import-untyped]  # has no types
-                ThreadpoolController,
-            )
-
-            self._modules = len(sys.modules)
-            self._controller = ThreadpoolController()
-        return self._controller.limit(limits=1)
-
-
-class InProcess:
-    """Clients one after the other in this process; nothing is copied."""
+    parallel = False
 
     def __init__(self, clients: Sequence[Client]) -> None:
         self._clients = {client.name: client for client in clients}
-        self._single = SingleThread()
         self._cohorts = [Cohort(clients)]
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """See `Runtime.run`."""
-        with self._single.limit():
+        with one_thread():
             for name in names:
                 yield name, run_step(call, self._clients[name])
 
@@ -125,7 +108,7 @@ class InProcess:
             if len(chosen):
                 parts.append((cohort, chosen))
         try:
-            with self._single.limit():
+            with one_thread():
                 found = self._all(call, form, parts)
         except Exception as error:
             raise StepError(
@@ -160,6 +143,8 @@ class InProcess:
 class Threads(InProcess):
     """Clients in threads, for steps that release the interpreter's lock."""
 
+    parallel = True
+
     def __init__(self, clients: Sequence[Client], workers: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
@@ -174,7 +159,7 @@ class Threads(InProcess):
         """See `Runtime.run`."""
         from concurrent.futures import wait
 
-        with self._single.limit():
+        with one_thread():
             running = [self._pool.submit(run_step, call, self._clients[name]) for name in names]
             try:
                 for name, future in zip(names, running, strict=True):

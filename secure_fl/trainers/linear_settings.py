@@ -47,6 +47,8 @@ class LinearSettings(Settings):
     """Whether it asks for sums in which no client's number of records counts."""
     takes_class_texts: ClassVar[bool] = False
     """Whether public texts of the classes are of use to it."""
+    sees_clients: ClassVar[bool] = False
+    """Whether its server asks for single clients' values, which masked sums do not show."""
     hides_records: ClassVar[bool] = False
     """Whether it runs only with a promise for every record, in masked sums."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from secure_fl.trainers.networks import DPSGD, LocalTraining, Model, NetworkState
 
 ARCHITECTURES = ("mlp", "cnn", "fourier")
+FEATURE_SCALES = ("kernel", "paper")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ class NetworkSettings(Settings):
     kernel_deviation: float | None = setting(
         None, "fourier: of the initial frequencies; default: 1", kind="number", above=0
     )
+    feature_scale: str | None = setting(
+        None,
+        "fourier: features sqrt(2/D) cos(.) (kernel) or FedAvgR's sqrt(2) cos(.) (paper);"
+        " default: kernel",
+        kind="choice",
+        choices=FEATURE_SCALES,
+    )
     rounds: int = setting(10, "of training", least=1)
     participants: int | None = setting(
         None, "clients of a round; default: all", kind="whole", least=1
@@ -82,6 +90,7 @@ class NetworkSettings(Settings):
             "image": ("cnn",),
             "random_features": ("fourier",),
             "kernel_deviation": ("fourier",),
+            "feature_scale": ("fourier",),
         }
         for name, models in owners.items():
             if getattr(self, name) is not None and self.model not in models:
@@ -140,7 +149,8 @@ class NetworkSettings(Settings):
             return networks.Perceptron(classes, features, self.hidden or (64,))
         if self.model == "fourier":
             width, deviation = self.random_features or 100, self.kernel_deviation or 1.0
-            return networks.FourierModel(classes, features, width, deviation)
+            normalised = self.feature_scale != "paper"
+            return networks.FourierModel(classes, features, width, deviation, normalised)
         side = math.isqrt(features)
         shape = self.image or (1, side, side)
         if math.prod(shape) != features:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
-import secure_fl.trainers.fednl
+import secure_fl.trainers.fednl.one_against_rest
 import secure_fl.trainers.linear  # noqa: F401  # as above
 from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import InputError
@@ -127,6 +127,11 @@ def check_promise(settings: LinearSettings, *, hides_records: bool, secure: bool
     Raises:
         InputError: so.
     """
+    if settings.sees_clients and secure:
+        raise InputError(
+            f"{settings.method}: its server must see single clients' values; leave out --aggregate"
+            " secure, or take fednl, which asks for sums alone"
+        )
     if settings.hides_records != hides_records:
         raise InputError(
             f"{settings.method}: needs a promise for every record"

@@ -40,6 +40,12 @@ def test_curves_are_averaged_as_far_as_all_went():
     assert averaged([one]) == one
 
 
+def test_the_round_that_reaches_an_accuracy_is_the_first_one():
+    curve = Curve([50.0, 82.0, 79.0, 91.0], [1.0] * 4, {}, (0, 0, 0), 0.0, (1.0, 2.0, 3.0))
+    assert [curve.reached(each) for each in (70, 80, 90, 95)] == [2, 2, 4, None]
+    assert averaged([curve, curve]).tuned == (1.0, 2.0, 3.0)
+
+
 def test_a_paired_test_needs_two_different_differences():
     """Differences 1 and 3: mean 2, standard error 1, so t = 2 with one degree of freedom."""
     t, p = paired([1.0, 3.0])

@@ -8,6 +8,7 @@ from tests.cli.command import securefl
 RECORD = ("--epsilon", 1, "--delta", 1e-5, "--unit", "record")
 ELEMENT = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
 TRAIN = ("train", "clients", "--out", "out")
+MLP = ("--model", "mlp")
 DIVIDE = ("data", "partition", "clients/a.npz", "out", "--clients", 2)
 RELEASE = ("dp", "release", "x.npy", "out", "--ledger", "books")
 PLAIN = ("infer", "clients/a.npz", "--mode", "plain", "--run", "heads")
@@ -23,6 +24,23 @@ IDLE = [
     (
         (*TRAIN, "--method", "fedrco", "--model", "mlp", "--no-monitor", "--reset-above", 20),
         "--reset-above has no meaning without --monitor",
+    ),
+    (
+        (
+            *TRAIN,
+            "--method",
+            "fedrco",
+            "--model",
+            "mlp",
+            "--no-monitor",
+            "--monitored-norm",
+            "joint",
+        ),
+        "--monitored-norm has no meaning without --monitor",
+    ),
+    (
+        (*TRAIN, "--method", "fedavg", "--model", "mlp", "--feature-scale", "paper"),
+        "feature-scale: of --model fourier, not of mlp",
     ),
     (
         (*TRAIN, "--method", "fedavg", "--model", "mlp", "--local-epochs", 2, "--local-steps", 3),

@@ -36,6 +36,8 @@ def test_settings_give_the_network_that_fits_the_records():
     assert plain.specification(10, 784) == ConvNet(10, (1, 28, 28))
     fourier = network("fedavg", model="fourier")
     assert fourier.specification(3, 5) == FourierModel(3, 5, 100, 1.0)
+    paper = network("fedavgr", model="fourier", feature_scale="paper")
+    assert paper.specification(3, 5) == FourierModel(3, 5, 100, 1.0, normalised=False)
     shaped = network("fedavg", model="cnn", image=(3, 16, 12))
     assert shaped.specification(2, 576) == ConvNet(2, (3, 16, 12))
     for wrong, features in ((plain, 64), (plain, 50), (shaped, 784)):

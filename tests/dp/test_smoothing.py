@@ -113,6 +113,17 @@ def test_the_default_cannot_receive_the_private_matrix():
     assert "private" not in sources
 
 
+def test_the_oracle_stops_at_the_first_rise_though_a_later_pass_is_better(monkeypatch):
+    """(145) is a chain of inequalities; the errors here are 5, 3, 2, 4, 1."""
+    errors = (5.0, 3.0, 2.0, 4.0, 1.0)
+    X = np.zeros((1, 1))
+    monkeypatch.setattr(
+        smoothing, "_passes", lambda noisy, most: ((m, X + e) for m, e in enumerate(errors))
+    )
+    found = smooth_oracle_without_guarantee(X + 5.0, X)
+    assert (found.passes, found.matrix.item(), found.share) == (2, 2.0, 1.0)
+
+
 def test_a_fixed_number_of_passes_is_the_matrix_power_of_the_smoother():
     from kahm.machine import smoother
 

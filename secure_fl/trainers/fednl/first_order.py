@@ -183,7 +183,7 @@ def diana(
     for strongly convex functions, with L the largest of the clients'. Dithering with sqrt(d) levels
     by default.
     """
-    compressor, omega = _unbiased(compressor, d)
+    compressor, omega = unbiased(compressor, d)
     alpha, n, mu = 1 / (omega + 1), len(fed), objective.penalty
     gamma = 2 / ((constants.largest + mu) * (1 + 6 * omega / n))
     if mu > 0:
@@ -213,7 +213,7 @@ def adiana(
     x0: Array | None = None,
 ) -> Iterator[FirstOrderState]:
     """ADIANA (Li et al. 2020b): accelerated DIANA, with the step sizes of its theorem."""
-    compressor, omega = _unbiased(compressor, d)
+    compressor, omega = unbiased(compressor, d)
     alpha, n, mu, L = 1 / (omega + 1), len(fed), objective.penalty, constants.largest
     p = 1.0
     if omega > 0:
@@ -243,7 +243,12 @@ def adiana(
         yield state
 
 
-def _unbiased(compressor: Compressor | None, d: int) -> tuple[Compressor, float]:
+def unbiased(compressor: Compressor | None, d: int) -> tuple[Compressor, float]:
+    """The compressor, by default dithering with sqrt(d) levels, and its omega on vectors.
+
+    Raises:
+        ValueError: a biased one.
+    """
     compressor = compressor or Dithering(max(1, round(d**0.5)))
     omega = compressor.on_vectors(d).omega
     if omega is None:

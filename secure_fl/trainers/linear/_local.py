@@ -57,7 +57,7 @@ def train_locally(
     X, y = records(client)
     weights = np.array(start, dtype=np.float64)
     velocity = np.zeros_like(weights)
-    for rows in _batches(client, len(y), training):
+    for rows in batches(client, len(y), training):
         gradient = objective.gradient(weights, X[rows], y[rows])
         velocity = training.momentum * velocity + gradient + proximal * (weights - start)
         weights -= training.learning_rate * velocity
@@ -65,9 +65,8 @@ def train_locally(
     return change
 
 
-def _batches(
-    client: Client, count: int, training: LocalTraining
-) -> list[slice | NDArray[np.int64]]:
+def batches(client: Client, count: int, training: LocalTraining) -> list[slice | NDArray[np.int64]]:
+    """Rows of each step of a round, for so many records."""
     size = training.batch_size
     if size is None:
         return [slice(None)] * training.epochs

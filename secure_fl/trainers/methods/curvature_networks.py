@@ -37,6 +37,14 @@ class Inverted(Curved):
 
     factor_average: float = setting(0.95, "weight of a factor's older statistics", least=0, below=1)
     inversion_interval: int = setting(200, "T_inv, steps between inversions", least=1)
+    inversion_warm_up: tuple[int, ...] | None = setting(
+        None, "steps of a client at which it inverts too, e.g. 10 50; default: none", kind="wholes"
+    )
+
+    @property
+    def held_out_share(self) -> float:
+        """Of a client's records, by which it mixes models."""
+        return 0.0
 
     def options(self, training: "object", thresholds: "Thresholds | None") -> "SecondOrder":
         """A client's part of a round."""
@@ -51,9 +59,11 @@ class Inverted(Curved):
                 self.factor_average,
                 self.inversion_interval,
                 persistent=self.monitored,
+                warm_up=self.inversion_warm_up or (),
             ),
             thresholds,
             personal=self.personal,
+            held_out=self.held_out_share,
         )
 
     def thresholds(self) -> "Thresholds | None":
@@ -90,6 +100,12 @@ class Monitored(Inverted):
     reset_above: float = setting(
         1000.0, "times the recent mean beyond which a client is reset", above=0, of="monitor"
     )
+    monitored_norm: str = setting(
+        "layers",
+        "of a step: the sum of its layers' norms, or one joint norm",
+        choices=("layers", "joint"),
+        of="monitor",
+    )
 
     def __attrs_post_init__(self) -> None:
         self._check_network()
@@ -105,7 +121,8 @@ class Monitored(Inverted):
 
         if not self.monitor:
             return None
-        return Thresholds(low=self.rollback_above, high=self.reset_above)
+        joint = self.monitored_norm == "joint"
+        return Thresholds(low=self.rollback_above, high=self.reset_above, joint=joint)
 
 
 @method("fedrco-ori", summary="the same with a monitor", source="FedRCO, section 4, global models")
@@ -118,6 +135,18 @@ class FedRCO(Monitored):
     """FedRCO."""
 
     personal: ClassVar[bool] = True
+
+    held_out: float = setting(
+        0.0,
+        "share of a client's records by which it mixes models instead of training",
+        least=0,
+        below=1,
+    )
+
+    @property
+    def held_out_share(self) -> float:
+        """The setting."""
+        return self.held_out
 
 
 @method("fedpm", summary="summed K-FAC factors at the server", source="FedPM, a peer in FedRCO")

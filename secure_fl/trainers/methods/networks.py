@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
+from secure_fl.errors import InputError
 from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings, States
 from secure_fl.trainers.registry import method
 from secure_fl.trainers.settings import setting
@@ -104,6 +105,14 @@ class FedAvgR(WithMomentum):
     def releases_features(self) -> bool:
         """For the MMD."""
         return self.mmd > 0
+
+    def refuse_privacy(self, *, record: bool, client: bool) -> None:
+        """As `NetworkSettings.refuse_privacy`."""
+        if record and self.releases_features and self.feature_scale == "paper":
+            raise InputError(
+                "feature-scale: paper's features are longer than the sqrt(2) that their noise is"
+                " made for; take --feature-scale kernel, or --mmd 0"
+            )
 
     def sums(self, classes: int) -> int:
         """Two a round where features' means are shared."""

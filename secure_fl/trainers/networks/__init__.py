@@ -26,6 +26,7 @@ from secure_fl.trainers.networks.models import (
     load,
 )
 from secure_fl.trainers.networks.monitor import Monitor, Thresholds
+from secure_fl.trainers.networks.personalised import fine_tuned, local_only
 from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.record_privacy import Plan, make_plan, privacy_spent
 from secure_fl.trainers.networks.regularizers import Regularization, squared_mmd, trace_norm
@@ -58,11 +59,13 @@ __all__ = [
     "fedavgr",
     "fedpm",
     "fedrco",
+    "fine_tuned",
     "fl_hc",
     "flatten",
     "folds",
     "interpolated",
     "load",
+    "local_only",
     "make_plan",
     "personal_accuracy",
     "privacy_spent",

@@ -20,10 +20,6 @@ from secure_fl.trainers.networks.local import LocalTraining, network_of, records
 from secure_fl.trainers.networks.models import Array, Model, load
 from secure_fl.trainers.networks.regularizers import Regularization
 
-FEATURE_NORM = 2**0.5
-"""What the length of random Fourier features never exceeds; under client-level privacy longer mean
-features are clipped to it."""
-
 
 @broadcastable
 @dataclass(frozen=True, eq=False)
@@ -137,7 +133,7 @@ def _estimate(
         step, arguments = private_feature_sums, (model, parameters, training)
     if fed.clip is not None and distribution == "moments":
         # Sums of all moments would not fit a clip made for updates; means of unit weight do.
-        scale = fed.clip / FEATURE_NORM
+        scale = fed.clip / model.feature_norm
         mean = fed.mean(feature_mean, model, parameters, training.device, scale) / scale
         return FeatureMixture(np.ones(1), mean[None], np.zeros_like(mean[None]))
     if distribution == "mixture":

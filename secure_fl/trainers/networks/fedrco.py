@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, broadcastable, client_step
@@ -30,6 +31,9 @@ from secure_fl.trainers.networks.monitor import Monitor, Thresholds
 
 log = logging.getLogger(__name__)
 
+OWN_MODEL = "rco.model"
+"""Of a client's state: the parameters that stay with it."""
+
 
 @broadcastable
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class SecondOrder:
         personal: keep a personal model by (12, 13); otherwise start from the global one.
         judged: records of the client, drawn anew every round, on which (12) compares the
             accuracies; all where it has fewer. The paper does not say on which.
+        held_out: share of its records that a client never trains on and judges by, in [0, 1); 0
+            judges by training records, on which the own model looks better than it is.
     """
 
     training: LocalTraining
@@ -51,8 +57,11 @@ class SecondOrder:
     monitor: Thresholds | None = field(default_factory=Thresholds)
     personal: bool = True
     judged: int = 500
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"FedRCO: found {self.held_out} held out, expected it in [0, 1)")
         if self.judged < 1:
             raise ValueError(f"FedRCO: found {self.judged} judged records, expected at least 1")
         if self.training.momentum or self.training.proximal:
@@ -98,7 +107,7 @@ def events(client: Client) -> Tree:
 
 def personal_model(client: Client) -> Array | None:
     """The client's own parameters, shape (P,); None where it keeps none. They stay with it."""
-    found: Array | None = client.state.get("rco.model")
+    found: Array | None = client.state.get(OWN_MODEL)
     return found
 
 
@@ -194,12 +203,25 @@ def _starting_point(
     own = personal_model(client)
     if not options.personal or own is None:
         return parameters
-    rows = client.rng.permutation(len(client))[: options.judged]
+    _, judges = _divided(client, options.held_out)
+    rows = client.rng.permutation(judges)[: options.judged]
     rates = []
     for each in (own, parameters):
         load(network, each)
         rates.append(correct(network, client.features[rows], client.targets[rows]) / len(rows))
     return interpolated(own, parameters, rates[0], rates[1])
+
+
+def _divided(client: Client, held_out: float) -> tuple[Array, Array]:
+    """Rows that the client trains on, and those that it judges by; the same in every round."""
+    everything = np.arange(len(client))
+    if held_out == 0 or len(client) < 2:
+        return everything, everything
+    held = client.state.get("rco.held")
+    if held is None:
+        count = min(max(round(held_out * len(client)), 1), len(client) - 1)
+        held = client.state["rco.held"] = np.sort(client.rng.permutation(len(client))[:count])
+    return np.setdiff1d(everything, held), held
 
 
 def _descend(
@@ -213,15 +235,21 @@ def _descend(
 ) -> None:
     """The mini-batches of a round (5), each step judged before it is applied (11)."""
     device = options.training.device
-    for x, y in batches(*records_of(client, device), options.training, client.rng):
+    X, targets = records_of(client, device)
+    if options.held_out:
+        kept = torch.from_numpy(_divided(client, options.held_out)[0]).to(X.device)
+        X, targets = X[kept], targets[kept]
+    for x, y in batches(X, targets, options.training, client.rng):
         network.zero_grad()
         cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
         preconditioner.update(recorder.statistics())
         steps = preconditioner.natural_gradient(recorder.layers)
         # Not a number where a factor is singular or a record is not finite. Without a monitor the
         # update is not a number either, and the handle refuses it.
-        norm = math.sqrt(sum(float(s.square().sum()) for s in steps))
-        verdict = "step" if monitor is None else monitor.judge(norm)
+        norm, verdict = math.nan, "step"
+        if monitor is not None:
+            norm = monitor.norm(float(torch.linalg.vector_norm(s)) for s in steps)
+            verdict = monitor.judge(norm)
         if verdict == "rollback" and monitor is not None:
             bound = min(1.0, monitor.thresholds.stable / norm)
             steps = [bound * s for s in steps]
@@ -243,7 +271,9 @@ def _descend(
 def _restored_monitor(client: Client, options: SecondOrder) -> Monitor | None:
     if options.monitor is None:
         return None
-    return Monitor(options.monitor, client.state.get("rco.history", np.zeros(0)).tolist())
+    monitor = Monitor(options.monitor, client.state.get("rco.history", np.zeros(0)).tolist())
+    monitor.in_a_row = int(client.state.get("rco.in_a_row", np.zeros(1))[0])
+    return monitor
 
 
 def _remember(
@@ -260,7 +290,8 @@ def _remember(
     counted = np.array([0.0, 0.0, float(preconditioner.inversions)])
     if monitor is not None:
         client.state["rco.history"] = np.array(monitor.history)
+        client.state["rco.in_a_row"] = np.array([monitor.in_a_row])
         counted[:2] = monitor.rollbacks, monitor.resets
     client.state["rco.events"] = client.state.get("rco.events", np.zeros(3)) + counted
     if options.personal and np.isfinite(trained).all():
-        client.state["rco.model"] = trained
+        client.state[OWN_MODEL] = trained

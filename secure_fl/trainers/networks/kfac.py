@@ -34,14 +34,20 @@ class Curvature:
         average: weight of the older statistics in (7), in [0, 1).
         interval: T_inv, steps between inversions, at least 1.
         persistent: whether a client keeps its factors from round to round.
+        warm_up: steps, counted from 1 and from every reset, at which the factors are inverted too.
+            Until the second inversion the preconditioner is that of the first batch at random
+            weights; (1, 10, 50) ends that early.
     """
 
     damping: float = 0.03
     average: float = 0.95
     interval: int = 200
     persistent: bool = True
+    warm_up: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if any(step < 1 for step in self.warm_up):
+            raise ValueError(f"curvature: found warm-up steps {self.warm_up}, expected at least 1")
         if not (math.isfinite(self.damping) and self.damping > 0):
             raise ValueError(f"damping is {self.damping}; give a number above 0")
         if not 0 <= self.average < 1 or self.interval < 1:
@@ -162,12 +168,17 @@ class Preconditioner:
                 (torch.lerp(A, a, 1 - old), torch.lerp(G, g, 1 - old))
                 for (A, G), (a, g) in zip(self.factors, statistics, strict=True)
             ]
-        if self._age % self.curvature.interval == 0 or not self._inverses:
+        if self._due():
             began = time.perf_counter()
             self._inverses = [_damped_inverses(*f, self.curvature.damping) for f in self.factors]
             self.inverting += time.perf_counter() - began
             self.inversions += 1
         self._age += 1
+
+    def _due(self) -> bool:
+        """Whether the factors are to be inverted at this step."""
+        lazy = self._age % self.curvature.interval == 0
+        return lazy or self._age + 1 in self.curvature.warm_up or not self._inverses
 
     def natural_gradient(self, layers: list[Layer]) -> list[Tensor]:
         """Gamma^-1 grad Omega^-1 (8) of every layer, shape (out, in + 1)."""

@@ -3,6 +3,7 @@
 A specification crosses the wire; the torch module is built from it on either side.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
@@ -38,17 +39,14 @@ class Network(nn.Module):
 
 
 class FourierFeatures(nn.Module):
-    """Maps x to sqrt(2/D) cos(omega x + b), with omega and b trainable (fedavgr.txt, 4.2 and 5.1).
+    """Maps x to factor cos(omega x + b), with omega and b trainable (fedavgr.txt, 4.2 and 5.1)."""
 
-    The paper prints sqrt(2) cos(.); the factor 1/sqrt(D) keeps the kernel's limit at any width.
-    """
-
-    def __init__(self, inputs: int, width: int, scale: float) -> None:
+    def __init__(self, inputs: int, width: int, scale: float, factor: float) -> None:
         super().__init__()
         self.phase = nn.Linear(inputs, width)
         nn.init.normal_(self.phase.weight, std=scale)
         nn.init.uniform_(self.phase.bias, 0.0, 2 * np.pi)
-        self.factor = (2.0 / width) ** 0.5
+        self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
         """Features, shape (records, D)."""
@@ -93,6 +91,14 @@ class Model(ABC):
     @abstractmethod
     def inputs(self) -> int:
         """Features of a record, d."""
+
+    @property
+    def feature_norm(self) -> float:
+        """What clients clip the mean of their features to under client-level privacy.
+
+        Of random Fourier features it is what their length never exceeds.
+        """
+        return math.sqrt(2.0)
 
     @abstractmethod
     def _parts(self) -> tuple[nn.Module, int]:
@@ -147,11 +153,15 @@ class FourierModel(Model):
         features: d.
         width: D, features of the map (fedavgr.txt 5.2 takes 100).
         scale: standard deviation of the initial frequencies, 1 over the kernel's width.
+        normalised: features sqrt(2/D) cos(.), whose kernel has a limit at any width; False takes
+            the paper's sqrt(2) cos(.). The models are the same, their training is not: under one
+            learning rate normalised features move frequencies D times faster beside the head.
     """
 
     features: int
     width: int = 100
     scale: float = 1.0
+    normalised: bool = True
 
     @property
     def inputs(self) -> int:
@@ -159,7 +169,18 @@ class FourierModel(Model):
         return self.features
 
     def _parts(self) -> tuple[nn.Module, int]:
-        return FourierFeatures(self.features, self.width, self.scale), self.width
+        map_ = FourierFeatures(self.features, self.width, self.scale, self.factor)
+        return map_, self.width
+
+    @property
+    def factor(self) -> float:
+        """In front of the cosines."""
+        return math.sqrt(2.0 / self.width) if self.normalised else math.sqrt(2.0)
+
+    @property
+    def feature_norm(self) -> float:
+        """See `Model.feature_norm`."""
+        return self.factor * math.sqrt(self.width)
 
 
 @broadcastable

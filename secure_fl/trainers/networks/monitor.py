@@ -1,6 +1,7 @@
 """FedRCO's look-ahead gradient monitor (fedrco.txt, section 4.2)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -19,7 +20,8 @@ class Thresholds:
         low: tau_low, scores above it are rolled back.
         high: tau_high, scores above it reset the client.
         stable: norm of a rolled-back step (E.3), and the baseline while there is no history.
-        patience: rollbacks in a row after which the client is reset.
+        patience: rollbacks in a row after which the client is reset, over the ends of rounds.
+        joint: the norm of all layers' steps together; otherwise the sum of the layers' norms (9).
     """
 
     window: int = 10
@@ -27,6 +29,7 @@ class Thresholds:
     high: float = 1000.0
     stable: float = 10.0
     patience: int = 3
+    joint: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.low <= self.high and self.stable > 0):
@@ -44,13 +47,18 @@ class Monitor:
         history: the last norms that were applied, oldest first.
         rollbacks: steps bounded so far.
         resets: hard resets so far.
+        in_a_row: rollbacks since the last step that was applied whole.
     """
 
     thresholds: Thresholds
     history: list[float] = field(default_factory=list)
     rollbacks: int = 0
     resets: int = 0
-    _in_a_row: int = 0
+    in_a_row: int = 0
+
+    def norm(self, layers: Iterable[float]) -> float:
+        """Of a step, of the norms of its layers (9)."""
+        return math.hypot(*layers) if self.thresholds.joint else math.fsum(layers)
 
     def judge(self, norm: float) -> Verdict:
         """What to do with a step of that norm (10, 11); counts it, and remembers what is applied.
@@ -62,11 +70,11 @@ class Monitor:
         baseline = sum(self.history) / len(self.history) if self.history else t.stable
         score = norm / (baseline + 1e-12) if math.isfinite(norm) else math.inf
         if score <= t.low:
-            self._in_a_row = 0
+            self.in_a_row = 0
             self._remember(norm)
             return "step"
-        self._in_a_row += 1
-        if score > t.high or self._in_a_row > t.patience:
+        self.in_a_row += 1
+        if score > t.high or self.in_a_row > t.patience:
             self.reset()
             return "reset"
         self.rollbacks += 1
@@ -77,7 +85,7 @@ class Monitor:
         """Counts a hard reset and forgets the history."""
         self.resets += 1
         self.history = []
-        self._in_a_row = 0
+        self.in_a_row = 0
 
     def _remember(self, norm: float) -> None:
         self.history = [*self.history, norm][-self.thresholds.window :]

@@ -1,5 +1,7 @@
 """The one verb: a sum over clients, exact, metered, and nothing else."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -242,6 +244,30 @@ def test_a_sum_given_up_in_threads_does_not_run_into_the_next_one():
                 fed.sum(steps.failing)
             fed.sum(steps.counted)
         assert fed.sum(steps.counted).tolist() == [9 * 21]
+
+
+@dataclass
+class AtRound:
+    round: int
+    threads: set[int]
+
+
+@pytest.mark.parametrize(("workers", "threads"), [(1, 2), ("threads:2", 1)])
+def test_the_servers_algebra_keeps_to_one_thread_beside_clients_in_threads(workers, threads):
+    """What its idle threads would spin on is the cores of the clients' threads."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def in_use():
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    def trainer():
+        yield AtRound(1, in_use())
+        yield AtRound(2, in_use())
+
+    with threadpool_limits(2, user_api="blas"), Federation(make_clients(3), workers=workers) as fed:
+        for state in fed.rounds(trainer()):
+            assert state.threads == {threads}
+            assert in_use() == {2}
 
 
 def test_sparse_features_are_a_clients_own_affair():

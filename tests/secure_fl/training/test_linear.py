@@ -35,10 +35,15 @@ def own_participants(method):
 FREE = [method for method in LINEAR if not find(method, "linear").hides_records]
 
 
+SLOW = {"dore": 300, "artemis": 300}
+"""Rounds of first-order methods whose steps their theorems keep short."""
+
+
 @pytest.mark.parametrize("method", FREE)
 def test_every_method_learns_the_digits(digits, method):
     clients, test = digits
-    settings = linear(method, rounds=20, ridge=1e-3, learning_rate=0.3, damping=1e-3)
+    rounds = SLOW.get(method, 20)
+    settings = linear(method, rounds=rounds, ridge=1e-3, learning_rate=0.3, damping=1e-3)
     trained = train_linear_model(clients, settings, test=test)
     assert trained.figures["accuracy"] > 0.85
     assert np.mean(trained.model.predict(test.X) == test.y) == trained.figures["accuracy"]
@@ -72,7 +77,25 @@ def test_the_sums_that_a_method_plans_are_those_it_asks_for(
         asked.clear()
         train_linear_model(clients, settings)
         assert settings.sums(10) in (None, len(asked))
-        assert safeguard or settings.sums(10) is not None or method == "fednl-ls"
+        unknown = method == "fednl-ls" or settings.sees_clients
+        assert safeguard or settings.sums(10) is not None or unknown
+
+
+@pytest.mark.parametrize("method", ["dore", "artemis", "shed"])
+def test_methods_whose_server_sees_single_clients_refuse_masked_sums(digits, method):
+    with pytest.raises(InputError, match=f"{method}: its server must see single clients' values"):
+        train_linear_model(digits[0], linear(method), secure=True)
+
+
+@pytest.mark.parametrize("method", ["dore", "artemis", "shed", "fedns", "fednew", "fedsophia"])
+def test_a_peer_that_was_resumed_ends_in_the_same_model(digits, tmp_path, method):
+    clients, _ = digits
+    settings = linear(method, rounds=3)
+    whole = train_linear_model(clients, settings)
+    checkpoint = tmp_path / "checkpoint"
+    train_linear_model(clients, attrs.evolve(settings, rounds=2), checkpoint=checkpoint)
+    resumed = train_linear_model(clients, settings, checkpoint=checkpoint)
+    np.testing.assert_array_equal(resumed.model.weights, whole.model.weights)
 
 
 def test_a_kept_model_is_the_same_model(digits, tmp_path):

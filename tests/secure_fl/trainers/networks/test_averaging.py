@@ -181,6 +181,31 @@ def test_mmd_draws_the_clients_features_together(clients, distribution):
     assert spread[1] < 0.7 * spread[0]
 
 
+def test_the_papers_features_are_the_same_model_and_train_as_its_algebra_says(clients):
+    """phi' = sqrt(D) phi: with W' = W / sqrt(D) the scores are the same; then a step of rate r / D
+    on W' is one of rate r on W, and moves frequencies by 1 / D of what it moves ours by."""
+    D = 16
+    ours, paper = (FourierModel(3, 5, D, 0.5, normalised=n) for n in (True, False))
+    start = ours.initial(np.random.default_rng(0))
+    inner = D * 5 + D
+    scaled = start.copy()
+    scaled[inner : inner + 3 * D] /= D**0.5
+
+    def after(model, begin, rate):
+        training = LocalTraining(rate, steps=1, batch_size=30)
+        fed = Federation(clients, seed=3)
+        state = NetworkState(begin)
+        return last(fedavg(fed, model, start=state, rounds=1, training=training)).parameters - begin
+
+    moved = after(ours, start, 0.01)
+    theirs = after(paper, scaled, 0.01 / D)
+    head = slice(inner, inner + 3 * D)
+    assert np.abs(moved[:inner]).max() > 1e-4
+    assert np.allclose(theirs[:inner] * D, moved[:inner], atol=1e-5)
+    assert np.allclose(theirs[head] * D**0.5, moved[head], atol=1e-5)
+    assert paper.feature_norm == pytest.approx((2 * D) ** 0.5)
+
+
 def test_moments_run_under_secure_aggregation_and_the_mixture_refuses(clients):
     model = FourierModel(3, 5, 10, 0.5)
     start = NetworkState(model.initial(np.random.default_rng(0)))

@@ -24,14 +24,22 @@ weights = st.sampled_from([0.0, 0.03, 1.0])
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.booleans(), st.integers(1, 12), weights, weights, weights, st.booleans(), st.integers(0, 999)
+    st.sampled_from(["none", "kernel", "paper"]),
+    st.integers(1, 12),
+    weights,
+    weights,
+    weights,
+    st.booleans(),
+    st.integers(0, 999),
 )
 def test_the_closed_form_is_the_gradient_that_autograd_finds(
     fourier, records, trace, features, mmd, with_centre, seed
 ):
     rng = np.random.default_rng(seed)
-    model = FourierModel(3, 5, 8, 0.7) if fourier else LinearModel(3, 5)
-    width = 8 if fourier else 5
+    model = LinearModel(3, 5)
+    if fourier != "none":
+        model = FourierModel(3, 5, 8, 0.7, normalised=fourier == "kernel")
+    width = 5 if fourier == "none" else 8
     network = model.build(rng)
     _, gradients = as_vectors(network, model.initial(rng))
     centre = torch.from_numpy(rng.normal(size=(1, width)).astype(np.float32))

@@ -1,3 +1,4 @@
+import importlib
 import logging
 
 import numpy as np
@@ -129,6 +130,75 @@ def test_the_older_statistics_keep_the_larger_weight_and_inversion_is_lazy():
     for _ in range(5):
         preconditioner.update([(one, one)])
     assert preconditioner.inversions == 3
+
+
+def test_warm_up_inverts_at_its_steps_too_and_anew_after_a_reset():
+    """Steps 1, 3 and 5 of the warm-up and the interval's 1, 7."""
+    preconditioner = Preconditioner(Curvature(interval=6, warm_up=(3, 5)))
+    seen = []
+    for _ in range(8):
+        before = preconditioner.inversions
+        preconditioner.update([(torch.eye(2), torch.eye(2))])
+        seen.append(preconditioner.inversions > before)
+    assert np.flatnonzero(seen).tolist() == [0, 2, 4, 6]
+    preconditioner.reset()
+    counted = preconditioner.inversions
+    for _ in range(3):
+        preconditioner.update([(torch.eye(2), torch.eye(2))])
+    assert preconditioner.inversions == counted + 2
+    with pytest.raises(ValueError, match="warm-up"):
+        Curvature(warm_up=(0,))
+
+
+def test_a_steps_norm_is_the_sum_of_its_layers_norms_or_their_joint_norm():
+    assert Monitor(Thresholds()).norm([3.0, 4.0]) == 7.0
+    assert Monitor(Thresholds(joint=True)).norm([3.0, 4.0]) == 5.0
+
+
+def test_rollbacks_in_a_row_are_counted_over_the_ends_of_rounds(clients):
+    """One step a round, each of them rolled back: with a patience of 2 the third resets."""
+    model = LinearModel(3, 5)
+    thresholds = Thresholds(low=1e-9, high=1e9, patience=2)
+    options = SecondOrder(LocalTraining(0.01, steps=1), monitor=thresholds)
+    fed = Federation(clients[:1], seed=0)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    counted = []
+    for _ in fed.rounds(fedrco(fed, model, start=start, rounds=3, options=options)):
+        found = Federation(clients[:1]).sum(events)
+        counted.append((int(found["rollbacks"]), int(found["resets"])))
+    assert counted == [(1, 0), (2, 0), (2, 1)]
+
+
+def test_records_that_are_held_out_judge_and_are_never_trained_on(clients, monkeypatch):
+    module = importlib.import_module("secure_fl.trainers.networks.fedrco")
+    seen = []
+
+    def watched(X, y, training, rng):
+        seen.append(X.numpy().copy())
+        return iter(())
+
+    judged = []
+
+    def counted(network, X, y):
+        judged.append(np.asarray(X))
+        return len(y)
+
+    monkeypatch.setattr(module, "batches", watched)
+    monkeypatch.setattr(module, "correct", counted)
+    client, model = clients[0], LinearModel(3, 5)
+    options = SecondOrder(LocalTraining(0.01, steps=1), held_out=0.25)
+    fed = Federation([client], seed=0)
+    start = NetworkState(model.initial(np.random.default_rng(0)))
+    for _ in fed.rounds(fedrco(fed, model, start=start, rounds=2, options=options)):
+        pass
+    rows = {row.tobytes() for row in client.features.astype(np.float32)}
+    trained = [{row.tobytes() for row in each} for each in seen]
+    judges = {row.astype(np.float32).tobytes() for each in judged for row in each}
+    assert len(rows) == len(client)
+    assert trained[0] == trained[1]
+    assert len(judges) == round(0.25 * len(client))
+    assert trained[0] | judges == rows
+    assert not trained[0] & judges
 
 
 def test_saved_factors_load_to_the_same_natural_gradient():

@@ -1,0 +1,285 @@
+"""What the papers claim, and what saved full runs say to it: one line a claim, of tables alone.
+
+A claim is judged by the figures of a full run or not at all; a short one (`--quick`) judges none.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from benchmarks._harness import Table
+from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDRCO
+from benchmarks._results import Result
+
+FEDNL = "Safaryan et al., FedNL"
+
+Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a full run says.
+
+    Attributes:
+        holds: in short.
+        found: by which figures.
+    """
+
+    holds: Holds
+    found: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a paper.
+
+    Attributes:
+        paper: whose.
+        number: table, figure or theorem that it rests on.
+        text: the claim.
+        benchmark: module whose tables judge it.
+        test: file whose tests show that the algorithm is the paper's.
+        judge: makes the verdict of a full run.
+    """
+
+    paper: str
+    number: str
+    text: str
+    benchmark: str
+    test: str
+    judge: Callable[[Result], Verdict]
+
+
+def mean_of(cell: object) -> float | None:
+    """The mean in a cell such as `79.1 ± 0.2`; None where there is none."""
+    try:
+        return float(str(cell).partition("±")[0])
+    except ValueError:
+        return None
+
+
+def counted(pairs: Iterable[tuple[str, bool]], what: str) -> Verdict:
+    """A verdict of cases: held in all, in none, or in those that are named."""
+    cases = list(pairs)
+    good = [name for name, held in cases if held]
+    if not cases:
+        return Verdict("not judged", "the run has no figures for it")
+    text = f"{what} on {len(good)} of {len(cases)}"
+    if len(good) == len(cases):
+        return Verdict("holds", text)
+    if not good:
+        return Verdict("does not hold", text)
+    return Verdict("holds in part", f"{text}: {', '.join(good)}")
+
+
+def _grouped(table: Table, keys: tuple[str, ...], name: str) -> dict[str, dict[str, list[object]]]:
+    """Rows by setting, then by method."""
+    places = [table.columns.index(key) for key in keys]
+    found: dict[str, dict[str, list[object]]] = {}
+    for row in table.rows:
+        setting = ", ".join(str(row[place]) for place in places)
+        found.setdefault(setting, {})[str(row[table.columns.index(name)])] = list(row)
+    return found
+
+
+def _newton_round(at: int, method: str) -> Callable[[Result], Verdict]:
+    """Whether a method's round is above DKRR, FedAvg as printed, and FedProx."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table("accuracy in percent")
+        if table is None:
+            return Verdict("not judged", "the run has no such table")
+        once, place = table.columns.index("at once"), table.columns.index(f"round {at}")
+        last = table.columns.index("round 8")
+        cases = []
+        for name, rows in _grouped(table, ("data set",), "method").items():
+            rivals = [
+                mean_of(rows["DKRR"][once]),
+                mean_of(rows["FedAvg, 2 steps"][last]),
+                mean_of(rows["FedProx, exact local solutions"][last]),
+            ]
+            ours = mean_of(rows[method][place])
+            known = [each for each in rivals if each is not None]
+            cases.append((name, ours is not None and ours > max(known)))
+        return counted(cases, f"{method}, round {at}, above DKRR, FedAvg and FedProx")
+
+    return judge
+
+
+def _sample_size(result: Result) -> Verdict:
+    table = result.table("mean squared test error")
+    if table is None:
+        return Verdict("not judged", "the run has no such table")
+    hurt: list[int] = []
+    helped: list[int] = []
+    once, last = table.columns.index("at once"), table.columns.index("round 8")
+    clients = table.columns.index("clients")
+    small = [row for row in table.rows if row[0] == "3"]
+    for rows in _grouped(Table("", table.columns, small), ("clients",), "method").values():
+        start, end = mean_of(rows["DKRR"][once]), mean_of(rows["FedNewton as printed"][last])
+        number = int(str(rows["DKRR"][clients]))
+        (hurt if start is None or end is None or not end < start else helped).append(number)
+    if not hurt or not helped:
+        return Verdict("does not hold", "eight rounds help everywhere or nowhere")
+    text = f"eight rounds help up to {max(helped)} clients and hurt from {min(hurt)} on"
+    return Verdict("holds" if max(helped) < min(hurt) else "holds in part", text)
+
+
+def _regularised(result: Result) -> Verdict:
+    table = result.table("FedAvgR against FedAvg")
+    if table is None:
+        return Verdict("not judged", "the run has no such table")
+    cases = []
+    for row in table.rows:
+        if row[1] == "FedAvgR":
+            difference, p = mean_of(row[3]), mean_of(row[5])
+            better = difference is not None and difference > 0 and p is not None and p < 0.05
+            cases.append((str(row[0]), better))
+    return counted(cases, "FedAvgR better than FedAvg, p < 0.05,")
+
+
+def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Verdict]:
+    def judge(result: Result) -> Verdict:
+        table = result.table("to a gap of")
+        if table is None:
+            return Verdict("not judged", "the run has no such table")
+        reached, bits = table.columns.index("reached"), table.columns.index("bits")
+        cases = []
+        for name, rows in _grouped(table, ("data", "lambda"), "method").items():
+            a, b = rows[ours], rows[theirs]
+            # Bits of a run that did not reach the goal are a lower bound of what it needs.
+            fewer = factor * float(str(a[bits])) <= float(str(b[bits]))
+            if a[reached] is True and b[reached] is not True and not fewer:
+                continue  # the rival was given up too early to tell
+            cases.append((name, a[reached] is True and fewer))
+        return counted(cases, f"{ours} with a {factor:g}th of the bits of {theirs} or less")
+
+    return judge
+
+
+def _personal(rival: str) -> Callable[[Result], Verdict]:
+    def judge(result: Result) -> Verdict:
+        table = result.table("accuracy in percent after")
+        if table is None:
+            return Verdict("not judged", "the run has no such table")
+        own, shared = (table.columns.index(f"{kind}, own mix") for kind in ("personal", "global"))
+        cases = []
+        for name, rows in _grouped(table, ("partition", "clients"), "method").items():
+            if rival in rows and "FedRCO" in rows:
+                other = mean_of(rows[rival][shared if rival == "FedAvg" else own])
+                ours = mean_of(rows["FedRCO"][own])
+                cases.append((name, ours is not None and other is not None and ours > other))
+        return counted(cases, f"personal models above {rival} on the clients' own mixes")
+
+    return judge
+
+
+_LINEAR = "tests/secure_fl/trainers/linear"
+_FEDNL = "tests/secure_fl/trainers/fednl"
+_NETWORKS = "tests/secure_fl/trainers/networks"
+
+CLAIMS = (
+    Claim(
+        FEDNEWTON,
+        "table 4",
+        "One round of FedNewton is more accurate than DKRR, FedAvg and FedProx.",
+        "fednewton_tables",
+        f"{_LINEAR}/test_fednewton.py",
+        _newton_round(1, "FedNewton as printed"),
+    ),
+    Claim(
+        FEDNEWTON,
+        "table 4",
+        "So are eight rounds of it.",
+        "fednewton_tables",
+        f"{_LINEAR}/test_fednewton.py",
+        _newton_round(8, "FedNewton as printed"),
+    ),
+    Claim(
+        "ours",
+        "-",
+        "So are eight rounds of it with the safeguard.",
+        "fednewton_tables",
+        f"{_LINEAR}/test_fednewton.py",
+        _newton_round(8, "FedNewton, safeguard"),
+    ),
+    Claim(
+        FEDNEWTON,
+        "figure 3, theorem 3",
+        "Rounds help where a client has records enough, and hurt where it has not.",
+        "fednewton_synthetic",
+        "tests/secure_fl/objectives/test_regression.py",
+        _sample_size,
+    ),
+    Claim(
+        FEDAVGR,
+        "table 3",
+        "FedAvgR is more accurate than FedAvg on label shards.",
+        "fedavgr_tables",
+        f"{_NETWORKS}/test_averaging.py",
+        _regularised,
+    ),
+    Claim(
+        FEDNL,
+        "figure 7",
+        "FedNL-BC needs fewer bits than DORE by orders of magnitude (judged: a hundredth).",
+        "fednl_peers",
+        f"{_FEDNL}/test_peers.py",
+        _fewer_bits("FedNL-BC, Top-d", "DORE", 100.0),
+    ),
+    *(
+        Claim(
+            FEDNL,
+            "figure 9",
+            f"FedNL-PP with {share} of the clients needs fewer bits than Artemis by orders of"
+            " magnitude (judged: a hundredth).",
+            "fednl_peers",
+            f"{_FEDNL}/test_peers.py",
+            _fewer_bits(f"FedNL-PP, {share} n", f"Artemis, {share} n", 100.0),
+        )
+        for share in ("0.2", "0.4", "0.8")
+    ),
+    *(
+        Claim(
+            FEDRCO,
+            "table 1",
+            f"The clients' models of FedRCO are more accurate than {name}.",
+            "fedrco_tables",
+            f"{_NETWORKS}/test_second_order.py",
+            _personal(rival),
+        )
+        for name, rival in (
+            ("FedAvg's global model", "FedAvg"),
+            ("FedAvg tuned at every client", "FedAvg, tuned"),
+            ("what clients reach alone", "local only"),
+        )
+    ),
+)
+
+OUT_OF_REACH = (
+    ("KAHM, table 6", "minima in TFHE-rs on an M1: another library and processor"),
+    (
+        "KAHM, tables 1 to 5",
+        "features of a larger encoder than the one at hand; ours stand beside theirs",
+    ),
+    ("FedNewton, table 4: letter, Sensorless, shuttle", "data sets that are not at hand"),
+    ("FedNewton, table 5", "features of backbones that are not at hand"),
+    ("FedNL, figures on madelon", "a data set that is not at hand"),
+    ("FedRCO, table 1", "CIFAR-10 images, 100 clients and 1,600 rounds: days on two cores"),
+)
+"""What cannot be measured here, and why."""
+
+
+def judged(results: Mapping[str, Result]) -> list[tuple[Claim, Verdict]]:
+    """Every claim with what the saved results say to it."""
+    found = []
+    for claim in CLAIMS:
+        result = results.get(claim.benchmark)
+        if result is None:
+            verdict = Verdict("not judged", f"no saved run of {claim.benchmark}")
+        elif result.quick:
+            verdict = Verdict("not judged", f"the saved run of {claim.benchmark} is a short one")
+        else:
+            verdict = claim.judge(result)
+        found.append((claim, verdict))
+    return found

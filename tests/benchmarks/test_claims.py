@@ -1,0 +1,135 @@
+"""Claims are judged by the figures of full runs, either way, and by nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks._claims import CLAIMS, Verdict, counted, judged
+from benchmarks._harness import Table
+from benchmarks._report import render
+from benchmarks._results import Result
+from cli.bench import questions
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def result(benchmark, table, *, quick=False):
+    return Result(benchmark, "?", quick, (table,), (), {}, (0, 1), {}, 1.0)
+
+
+def table(name, columns, *rows):
+    made = Table(name, columns)
+    for row in rows:
+        made.add(*row)
+    return made
+
+
+def newton(round_1, round_8):
+    columns = ("data set", "method", "at once", "round 1", "round 2", "round 4", "round 8", "paper")
+    rows = [
+        ("dna", "DKRR", "87.8 ± 3.9", None, None, None, None, None),
+        ("dna", "FedAvg, 2 steps", None, "1", "1", "1", "88.0", None),
+        ("dna", "FedProx, exact local solutions", None, "1", "1", "1", "88.1 ± 0.1", None),
+        ("dna", "FedNewton as printed", None, round_1, "1", "1", round_8, None),
+        ("dna", "FedNewton, safeguard", None, "92.0", "1", "1", "92.3", None),
+    ]
+    return table("accuracy in percent, mean ± deviation of trials", columns, *rows)
+
+
+def verdicts(benchmark, made, **options):
+    found = judged({benchmark: result(benchmark, made, **options)})
+    return [verdict.holds for claim, verdict in found if claim.benchmark == benchmark]
+
+
+def test_newton_rounds_are_compared_with_the_best_rival():
+    assert verdicts("fednewton_tables", newton("92.3 ± 0.4", "91.3 ± 2.0")) == ["holds"] * 3
+    found = verdicts("fednewton_tables", newton("88.05", "23.0"))
+    assert found == ["does not hold", "does not hold", "holds"]
+
+
+def test_a_short_run_judges_nothing_and_neither_does_none():
+    made = newton("92.3", "91.3")
+    assert set(verdicts("fednewton_tables", made, quick=True)) == {"not judged"}
+    assert {verdict.holds for _, verdict in judged({})} == {"not judged"}
+
+
+def sizes(*pairs):
+    columns = ("figure", "clients", "alpha", "beta", "method", "at once", "round 8")
+    rows = []
+    for clients, start, end in pairs:
+        rows.append(("3", clients, 0.0, 0.0, "DKRR", start, None))
+        rows.append(("3", clients, 0.0, 0.0, "FedNewton as printed", None, end))
+        rows.append(("5", clients, 0.1, 0.0, "FedNewton as printed", None, "0"))
+    return table("mean squared test error", columns, *rows)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict"),
+    [
+        (((10, "0.672", "0.668"), (100, "0.73", "5e+07")), "holds"),
+        (((10, "0.672", "0.668"), (100, "0.73", "0.72")), "does not hold"),
+        (((10, "0.672", "0.7"), (100, "0.73", "0.72")), "holds in part"),
+        (((10, "0.672", "0.668"), (100, "0.73", "nan")), "holds"),
+    ],
+)
+def test_the_number_of_records_decides_if_few_hurt_and_many_help(pairs, verdict):
+    assert verdicts("fednewton_synthetic", sizes(*pairs)) == [verdict]
+
+
+def test_a_gain_that_may_be_chance_is_none():
+    columns = ("data", "method", "seeds", "mean difference", "t", "p")
+    rows = [("a", "FedAvgR", 10, 0.5, 3.0, 0.01), ("b", "FedAvgR", 10, 0.5, 1.0, 0.3)]
+    rows.append(("a", "MMD", 10, 0.5, 3.0, 0.01))
+    made = table("FedAvgR against FedAvg, and single terms against none, in points", columns, *rows)
+    ((_, verdict),) = [
+        each
+        for each in judged({"fedavgr_tables": result("fedavgr_tables", made)})
+        if each[0].benchmark == "fedavgr_tables"
+    ]
+    assert verdict == Verdict("holds in part", "FedAvgR better than FedAvg, p < 0.05, on 1 of 2: a")
+
+
+def test_bits_of_a_run_that_ended_early_are_a_lower_bound():
+    columns = ("data", "lambda", "method", "reached", "rounds", "bits")
+    names = ["FedNL-BC, Top-d", "DORE"]
+    for share in ("0.2", "0.4", "0.8"):
+        names += [f"FedNL-PP, {share} n", f"Artemis, {share} n"]
+    few = {name: name.startswith("FedNL") for name in names}
+    rows = [("a1a", 1e-3, n, few[n], 5, 1e5 if few[n] else 1e8) for n in names]
+    assert verdicts("fednl_peers", table("to a gap of 1e-9", columns, *rows)) == ["holds"] * 4
+    near = [("a1a", 1e-3, n, True, 5, 1e5 if few[n] else 2e5) for n in names]
+    found = verdicts("fednl_peers", table("to a gap of 1e-9", columns, *near))
+    assert found == ["does not hold"] * 4
+    early = [("a1a", 1e-3, n, few[n], 5, 1e5 if few[n] else 2e5) for n in names]
+    assert verdicts("fednl_peers", table("to a gap of 1e-9", columns, *early)) == ["not judged"] * 4
+
+
+def test_personal_models_are_compared_with_personal_models():
+    columns = ("partition", "clients", "method", "global, own mix", "personal, own mix")
+    rows = [
+        ("2 classes", 10, "FedAvg", 93.0, None),
+        ("2 classes", 10, "FedAvg, tuned", None, 98.0),
+        ("2 classes", 10, "local only", 20.0, 99.0),
+        ("2 classes", 10, "FedRCO", 80.0, 98.5),
+    ]
+    made = table("accuracy in percent after the last round", columns, *rows)
+    assert verdicts("fedrco_tables", made) == ["holds", "holds", "does not hold"]
+
+
+def test_cases_are_counted():
+    assert counted([], "x").holds == "not judged"
+    assert counted([("a", True)], "x").holds == "holds"
+    assert counted([("a", True), ("b", False)], "x") == Verdict("holds in part", "x on 1 of 2: a")
+
+
+def test_every_claim_names_a_benchmark_and_tests_that_exist():
+    known = questions()
+    for claim in CLAIMS:
+        assert claim.benchmark in known
+        assert (ROOT / claim.test).is_file()
+
+
+def test_the_page_has_a_line_for_every_claim():
+    page = render({}, {})
+    assert page.count("not judged") == len(CLAIMS)
+    assert "Not to be measured here" in page
