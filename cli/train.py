@@ -10,6 +10,7 @@ from cli.dp import promise_options, release_promise
 from cli.heads import show_heads
 from cli.methods import chosen_method, method_options, refuse_given
 from cli.output import Output, output_options
+from cli.scaling import chosen_scaling, scaling_options
 from cli.trainers import (
     CLIENT_PRIVACY,
     TRAINERS_ONLY,
@@ -25,7 +26,7 @@ from secure_fl.trainers.settings import Settings
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder.")
 @click.option("--classes", help="Class names, separated by commas; default: those in the files.")
-@click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
+@scaling_options
 @click.option("--encoder", default="none", show_default=True, help="What made the features.")
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
@@ -60,6 +61,8 @@ def train(
     out: Path,
     classes: str | None,
     scale: float,
+    scaling: str | None,
+    public: Path | None,
     encoder: str,
     seed: int,
     epsilon: float | None,
@@ -141,11 +144,13 @@ def train(
             fitted: Any = train_party(clients, manifest, **common)
         else:
             test = settings["test"]
+            map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
             fitted = run(
                 clients,
                 chosen,
                 secure=settings["aggregate"] == "secure",
                 scale=scale,
+                scaling=map_of,
                 encoder=encoder,
                 test=None if test is None else read_test_set(test, reading, clients[0]),
                 checkpoint=settings["checkpoint"],
@@ -236,7 +241,7 @@ def _incomplete(method: Settings) -> str:
     return f"--method {method.method} needs all of --epsilon, --delta{more}"
 
 
-_AGREED = frozenset({"classes", "scale", "encoder"}) | {
+_AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder"}) | {
     declared.name for declared in find("kahm").declared()
 }
 _OF_A_RELEASE = frozenset(

@@ -17,6 +17,7 @@ import numpy as np
 from kahm._typing import Array, IntArray
 from kahm.checks import feature_matrix
 from kahm.errors import InputError
+from kahm.machine import Regularisation, check_regularisation
 from kahm.measures import Measure, check_measure
 from kahm.stack import (
     Doubt,
@@ -75,6 +76,7 @@ class Bank:
         n_cells: int,
         *,
         dtype: type = np.float32,
+        regularisation: Regularisation = "absolute",
     ) -> "Bank":
         """One machine per batch.
 
@@ -83,11 +85,13 @@ class Bank:
             cells: the cell of each batch, in [0, n_cells).
             n_cells: number of cells.
             dtype: of the stored records: float32 (half the memory, measures to 1e-5) or float64.
+            regularisation: one of `kahm.machine.REGULARISATIONS`.
 
         Raises:
-            InputError: no batch, an empty batch, feature counts that differ, a row that is not
+            InputError: an unknown regularisation, no batch, an empty batch, feature counts that differ, a row that is not
                 finite, or a cell out of range.
         """
+        check_regularisation(regularisation)
         cells = np.asarray(cells, dtype=np.int64)
         if not batches:
             raise InputError("batches: none given, a bank needs at least 1")
@@ -108,11 +112,15 @@ class Bank:
         stacks: dict[int, Stack] = {}
         for n in np.unique(sizes).tolist():
             members = np.flatnonzero(sizes == n)
-            stacks[n], flat = fit_stack(np.stack([checked[i] for i in members]).astype(np.float64))
+            stacks[n], flat = fit_stack(
+                np.stack([checked[i] for i in members]).astype(np.float64), regularisation
+            )
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
-                return cls.fit(checked, cells, n_cells, dtype=dtype)
+                return cls.fit(
+                    checked, cells, n_cells, dtype=dtype, regularisation=regularisation
+                )
         order = np.argsort(sizes, kind="stable")
         records = np.concatenate([checked[i] for i in order])
         return cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))

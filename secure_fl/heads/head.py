@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
 from kahm import Bank, split
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import Manifest
 
@@ -76,7 +76,14 @@ def train_head(
         own = split(X[y == c], manifest.batch_size, manifest.batching, rng)  # type: ignore[arg-type]  # checked by the manifest
         batches += own
         cells += [c] * len(own)
-    return Head(client, Bank.fit(batches, cells, len(manifest.classes), dtype=stored_type(X)))
+    bank = Bank.fit(
+        batches,
+        cells,
+        len(manifest.classes),
+        dtype=stored_type(X),
+        regularisation=manifest.regularisation,  # type: ignore[arg-type]  # as above
+    )
+    return Head(client, bank)
 
 
 def stored_type(X: Array) -> type:
@@ -90,7 +97,7 @@ def stored_type(X: Array) -> type:
     return np.float32 if np.all(squares <= LARGEST_MOVE**2) else np.float64
 
 
-def head_inputs(data: Dataset, scale: float) -> Array:
+def head_inputs(data: Dataset, scale: Scale) -> Array:
     """A client's features as its head is trained on them: scaled, of their own type.
 
     Raises:
@@ -98,7 +105,11 @@ def head_inputs(data: Dataset, scale: float) -> Array:
             which a head keeps its records, or vanish in it.
     """
     scaled_features(data.X, scale, np.float32, where=data.where)
-    scaled: Array = data.X * data.X.dtype.type(scale)
+    scaling = scaling_of(scale)
+    if scaling.affine:
+        found: Array = scaled_features(data.X, scaling, data.X.dtype.type, where=data.where)
+        return found
+    scaled: Array = data.X * data.X.dtype.type(scaling.factor)
     return scaled
 
 
@@ -160,4 +171,5 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
         cells,
         len(manifest.classes),
         dtype=records.dtype.type,
+        regularisation=manifest.regularisation,  # type: ignore[arg-type]  # checked by the manifest
     )

@@ -16,7 +16,8 @@ import attrs
 from attrs.validators import deep_iterable, ge, gt, in_, instance_of, le, min_len, optional
 
 from fhe.envelope import write_atomic
-from kahm import BATCHINGS, MEASURES
+from kahm import BATCHINGS, MEASURES, REGULARISATIONS
+from secure_fl.data.scaling import SCALINGS, Scaling
 from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
 
@@ -63,6 +64,10 @@ def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(value)
 
 
+def _optional_numbers(value: Iterable[Any] | None) -> tuple[float, ...] | None:
+    return None if value is None else tuple(float(each) for each in value)
+
+
 def _pairs(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
     pairs = [tuple(pair) for pair in value]
     if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
@@ -88,9 +93,15 @@ class Manifest:
             are features already.
         encoder_fingerprint: digest of the encoder's files; empty for "none".
         scale: constant factor on every feature, above 0.
+        scaling: where `offsets` and `spreads` come from, see `secure_fl.data.Scaling`; "none" in
+            manifests that do not say.
+        offsets: of every feature, public; None without a scaling.
+        spreads: of every feature, public, above 0; None without a scaling.
         batch_size: N_b of eq. (119), at least 1.
         batching: how a client's records of a class are split into batches.
         measure: option of eq. (102).
+        regularisation: lambda* of eq. (149), "absolute", or "relative" to the records' root mean
+            square; "absolute" in manifests that do not say.
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
@@ -123,7 +134,22 @@ class Manifest:
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
 
+    scaling: str = attrs.field(default="none", validator=in_(SCALINGS))
+    offsets: tuple[float, ...] | None = attrs.field(default=None, converter=_optional_numbers)
+    spreads: tuple[float, ...] | None = attrs.field(default=None, converter=_optional_numbers)
+    regularisation: str = attrs.field(default="absolute", validator=in_(REGULARISATIONS))
     members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
+
+    def __attrs_post_init__(self) -> None:
+        if self.unit != "none" and self.scaling == "moments":
+            raise ValueError(
+                f"'scaling' is of private means and deviations, and 'unit' {self.unit!r} promises"
+                " privacy"
+            )
+        try:
+            self.scaling_map.check_width(self.n_features, where="'offsets'")
+        except InputError as error:
+            raise ValueError(str(error)) from None
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -143,19 +169,31 @@ class Manifest:
             raise ValueError(f"'high' must be above 'low' {self.low}, found {value}")
 
     @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        return Scaling(
+            kind=self.scaling, factor=self.scale, offsets=self.offsets, spreads=self.spreads
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields, without those of later versions that say nothing."""
+        found = attrs.asdict(self)
+        return {
+            name: value
+            for name, value in found.items()
+            if name not in _LATER or value != _LATER[name]
+        }
+
+    @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
-        facts = attrs.asdict(self)
-        if not self.members:
-            del facts["members"]
-        return _digest(facts)
+        return _digest(self.facts)
 
     @property
     def heads_fingerprint(self) -> str:
         """Digest of what a head depends on: everything but `members`, whose keys may change."""
-        facts = attrs.asdict(self)
-        del facts["members"]
-        return _digest(facts)
+        return _digest({name: value for name, value in self.facts.items() if name != "members"})
 
     def client_index(self, name: str) -> int:
         """Position of a client.
@@ -168,6 +206,16 @@ class Manifest:
                 f"client {name!r}: unknown, the federation has {', '.join(self.clients[:10])}"
             )
         return self.clients.index(name)
+
+
+_LATER: dict[str, Any] = {
+    "members": (),
+    "scaling": "none",
+    "offsets": None,
+    "spreads": None,
+    "regularisation": "absolute",
+}
+"""Fields that the first manifests did not have, and what their absence means."""
 
 
 def _digest(facts: dict[str, Any]) -> str:
@@ -188,10 +236,8 @@ def save_manifest(folder: Path, manifest: Manifest) -> Path:
     content = {
         "format": FORMAT_VERSION,
         "fingerprint": manifest.fingerprint,
-        **attrs.asdict(manifest),
+        **manifest.facts,
     }
-    if not manifest.members:
-        del content["members"]
     path = folder / FILE_NAME
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
@@ -224,8 +270,8 @@ def load_manifest(path: Path) -> Manifest:
         )
     stored = content.pop("fingerprint", None)
     fields = {field.name for field in attrs.fields(Manifest)}
-    if set(content) | {"members"} != fields:
-        wrong = sorted((set(content) | {"members"}) ^ fields)
+    if set(content) | set(_LATER) != fields:
+        wrong = sorted((set(content) | set(_LATER)) ^ fields)
         raise InputError(f"{path}: missing or unknown fields {', '.join(wrong)}; train again")
     try:
         manifest = Manifest(**content)

@@ -64,6 +64,7 @@ class _Planned:
     prepared: dp.Prepared
     cells: list[int]
     classes: int
+    regularisation: str
 
     @classmethod
     def of(
@@ -94,12 +95,17 @@ class _Planned:
             smoothing=plan.smoothing,
             purpose=f"head of client {client}",
         )
-        return cls(client, prepared, cells, len(manifest.classes))
+        return cls(client, prepared, cells, len(manifest.classes), manifest.regularisation)
 
     def release(self, ledger: dp.Ledger, digest: str) -> tuple[Head, dp.Statement]:
         """Draws the noise, which the ledger holds already, and fits the machines."""
         released = self.prepared.release(ledger, digest)
-        bank = Bank.fit(list(released.matrices), self.cells, self.classes)
+        bank = Bank.fit(
+            list(released.matrices),
+            self.cells,
+            self.classes,
+            regularisation=self.regularisation,  # type: ignore[arg-type]  # checked by the manifest
+        )
         return Head(self.client, bank), released.statement
 
 

@@ -9,7 +9,7 @@ import numpy as np
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
 import secure_fl.trainers.fednl
 import secure_fl.trainers.linear  # noqa: F401  # as above
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.federation.divergence import Excess
@@ -27,7 +27,7 @@ def train_linear_model(
     *,
     secure: bool = False,
     seed: int = 0,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     test: Dataset | None = None,
     privacy: ClientPrivacy | RecordPrivacy | None = None,
     checkpoint: Path | None = None,
@@ -41,7 +41,7 @@ def train_linear_model(
         settings: the method.
         secure: whether sums are masked.
         seed: of the experiment's randomness.
-        scale: constant factor on all features.
+        scale: constant factor on all features, or a scaling.
         test: records that the accuracy is measured on after every round, if any.
         privacy: client-level noise, planned for `settings.sums` sums; for methods that hide
             records, which need it, record-level noise.
@@ -100,7 +100,7 @@ def train_linear_model(
         spent = promise.text()
     origin = origin_of(settings, secure, seed, len(clients), spent)
     weights = model_weights(state.weights, settings)
-    model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
+    model = LinearModel(weights, names, width, clients[0].features, scale, random, origin)
     return FittedModel(model, state.round, dict(figures), traffic, {})
 
 
@@ -161,7 +161,7 @@ def model_numbers(settings: LinearSettings, width: int, classes: int) -> int:
 def model_inputs(
     X: Any,
     settings: LinearSettings,
-    scale: float,
+    scale: Scale,
     random: RandomFourierFeatures | None,
     where: str,
 ) -> Any:
@@ -170,7 +170,7 @@ def model_inputs(
     Args:
         X: of the client's file, shape (n, d), dense or sparse.
         settings: the method.
-        scale: constant factor.
+        scale: constant factor, or a scaling.
         random: of the method; see `random_features`.
         where: whose features they are, for messages.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
@@ -34,7 +34,7 @@ def train_network(
     *,
     secure: bool = False,
     seed: int = 0,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     test: Dataset | None = None,
     client_level: ClientPrivacy | None = None,
     record_level: DPSGD | None = None,
@@ -51,7 +51,7 @@ def train_network(
         settings: the method.
         secure: whether sums are masked.
         seed: of the experiment's randomness.
-        scale: constant factor on all features.
+        scale: constant factor on all features, or a scaling.
         test: records that the accuracy is measured on after every round, if any.
         client_level: noise planned for `settings.sums` sums.
         record_level: promise of every client, with `ledgers`; not beside `client_level`.
@@ -118,7 +118,7 @@ def train_network(
         "record_level": record_level is not None,
     }
     network = TrainedNetwork(
-        model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
+        model, state.parameters, clients[0].classes, clients[0].features, scale, origin
     )
     personal = {}
     for member in members:
@@ -203,5 +203,5 @@ def parameter_excess(initial: Array) -> Excess:
     return excess
 
 
-def _scaled(data: Dataset, scale: float) -> Any:
+def _scaled(data: Dataset, scale: Scale) -> Any:
     return scaled_features(data.X, scale, np.float32, where=data.where)

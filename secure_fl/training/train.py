@@ -9,9 +9,12 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from secure_fl.data import Dataset, check_scale
+import attrs
+import numpy as np
+
+from secure_fl.data import Dataset, Scale, Scaling, scaled_features, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
@@ -31,6 +34,7 @@ from secure_fl.privacy.promises import (
     record_privacy,
 )
 from secure_fl.progress import Progress, quiet
+from secure_fl.trainers.feature_moments import moments_scaling
 from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
@@ -51,6 +55,7 @@ def train(
     secure: bool = False,
     seed: int = 0,
     scale: float = 1.0,
+    scaling: Literal["none", "moments"] | Scaling = "none",
     encoder: str = "none",
     test: Dataset | None = None,
     promise: Promise | None = None,
@@ -68,6 +73,8 @@ def train(
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
         scale: constant factor on all features.
+        scaling: of every feature before the factor: "moments" asks all clients for their means and
+            deviations in one masked sum; or a scaling of public numbers.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
         test: of models: records that the accuracy is measured on after every round, if any.
@@ -87,12 +94,13 @@ def train(
         dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
         QuorumError, DivergedError: the run failed.
     """
-    check_scale(scale)
+    known = _known_scaling(scaling, scale, promise)
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     with _place(out) as aside:
+        told = known if known is not None else moments_scaling(clients, scale)
         if isinstance(method, CodedHeads):
-            manifest = federation_of_heads(clients, method, promise, scale=scale, encoder=encoder)
+            manifest = federation_of_heads(clients, method, promise, scale=told, encoder=encoder)
             heads = fit_heads(
                 clients,
                 manifest,
@@ -111,7 +119,7 @@ def train(
         options: dict[str, Any] = {
             "secure": secure,
             "seed": seed,
-            "scale": scale,
+            "scale": told,
             "test": test,
             "checkpoint": checkpoint,
             "progress": on_round,
@@ -156,6 +164,23 @@ def train_party(
     return heads
 
 
+def _known_scaling(
+    scaling: Literal["none", "moments"] | Scaling, factor: float, promise: Promise | None
+) -> Scaling | None:
+    """The scaling, where no client must be asked for it; refuses what a promise forbids."""
+    kind = scaling if isinstance(scaling, str) else scaling.kind
+    if promise is not None and kind == "moments":
+        raise InputError(
+            "scaling: means and deviations of the clients' records are not private, and these"
+            " options promise privacy; scale by public ranges (--scaling range --public FILE), by a"
+            " private release (--scaling moments --scaling-epsilon E), or not (--scaling none)"
+        )
+    if isinstance(scaling, Scaling):
+        return attrs.evolve(scaling, factor=factor)
+    plain = Scaling(factor=factor)
+    return None if scaling == "moments" else plain
+
+
 @contextmanager
 def _place(out: Path | None) -> Iterator[Path | None]:
     if out is None:
@@ -170,12 +195,13 @@ def federation_of_heads(
     method: CodedHeads,
     promise: Promise | None,
     *,
-    scale: float,
+    scale: Scale,
     encoder: str,
 ) -> Manifest:
     """The manifest of a federation that these clients' heads make."""
     from secure_fl.encoders.sentence import SentenceEncoder
 
+    scaling = scaling_of(scale)
     unit = "none"
     if isinstance(promise, ReleasePromise):
         unit = promise.adjacency.kind
@@ -188,7 +214,10 @@ def federation_of_heads(
         features=clients[0].features,
         encoder=encoder,
         encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
-        scale=scale,
+        scale=scaling.factor,
+        scaling=scaling.kind,
+        offsets=scaling.offsets,
+        spreads=scaling.spreads,
         unit=unit,
         **method.facts(),
     )
@@ -230,7 +259,7 @@ def fit_heads(
         released = RELEASED * len(manifest.classes)
         free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
     privacy = _record_privacy(
-        promise, books, manifest.classes, manifest.encoder, manifest.scale, class_texts=True
+        promise, books, manifest.classes, manifest.encoder, manifest.scaling_map, class_texts=True
     )
     heads, manifest, statements = train_record_private_heads(
         clients, manifest, privacy, fit_range=method.spanned is None, seed=seed
@@ -249,7 +278,7 @@ def _own_heads(
     aside: Path | None,
     on_progress: Progress,
 ) -> FittedHeads:
-    scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
+    scaled = [(each.name, head_inputs(each, manifest.scaling_map), each.y) for each in clients]
     if aside is not None:
         # Before anything is booked: what was spent must not be lost for want of room.
         free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
@@ -345,7 +374,7 @@ def _record_privacy(
     books: Path | Shelf,
     classes: Sequence[str],
     encoder: str,
-    scale: float,
+    scale: Scale,
     *,
     class_texts: bool,
 ) -> RecordPrivacy:
@@ -366,14 +395,14 @@ def _record_privacy(
     )
 
 
-def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: float) -> ClassPrior:
+def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: Scale) -> ClassPrior:
     """What public texts say of the classes, through the encoder that made the features.
 
     Args:
         path: JSON, see `secure_fl.trainers.linear.class_texts.texts_of`.
         classes: of the federation, in order.
         encoder: a model's folder or `package:NAME`.
-        scale: constant factor on all features.
+        scale: constant factor on all features, or a scaling.
 
     Raises:
         InputError: no encoder, or a file of another form.
@@ -382,8 +411,12 @@ def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: float) 
         raise InputError("class texts: need the encoder that made the features; give --encoder")
     from secure_fl.encoders.sentence import SentenceEncoder
 
-    model = SentenceEncoder(encoder, scale=scale)
-    return read_class_prior(path, classes, lambda texts: model.encode(texts))
+    model = SentenceEncoder(encoder)
+
+    def encode(texts: Sequence[str]) -> Any:
+        return scaled_features(model.encode(texts), scale, np.float32, where=str(path))
+
+    return read_class_prior(path, classes, encode)
 
 
 def _fit_network(

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from kahm import BATCHINGS, MEASURES
+from kahm import BATCHINGS, MEASURES, REGULARISATIONS
 from secure_fl.errors import InputError
 from secure_fl.trainers.registry import method
 from secure_fl.trainers.settings import Family, Settings, setting
@@ -38,6 +38,12 @@ class KAHMHeads(CodedHeads):
 
     batch_size: int = setting(100, "records that one machine models, N_b", least=1)
     batching: str = setting("order", "how records become batches", choices=BATCHINGS)
+    regularisation: str = setting(
+        "absolute",
+        "lambda of a machine's kernel: eq. (149), or relative to the batch's root mean square",
+        choices=REGULARISATIONS,
+        option="lambda",
+    )
     code_range: tuple[float, float] = setting(
         (0.0, 1.0),
         "measures that the codes span; public, never taken from private records",
