@@ -105,7 +105,7 @@ def _keeper(
         name,
         plan.clients,
         plan.classes,
-        plan.scale,
+        plan.scaling_map,
         plan.recipe,
         lambda: _records(data, column, plan),
         Path(str(own["heads"])),
@@ -123,9 +123,9 @@ def _client(name: str, data: Path, column: str, plan: Plan) -> Client:
 
         if plan.recipe.method == "kahm":
             raise InputError("server: asks for a sum, the plan is of heads")
-        return Client(name, released_inputs(found.X, plan.scale, found.where), found.y)
+        return Client(name, released_inputs(found.X, plan.scaling_map, found.where), found.y)
     random = random_features(plan.recipe, found.n_features, plan.seed)
-    inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
+    inputs = model_inputs(found.X, plan.recipe, plan.scaling_map, random, found.where)
     return Client(name, inputs, found.y)
 
 

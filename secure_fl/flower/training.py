@@ -9,6 +9,7 @@ from secure_fl.flower.heads import HeadRecipe, encoder_fingerprint, train_remote
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.plan import Plan
 from secure_fl.flower.transport import Requester, Transport
+from secure_fl.heads.manifest import facts_of
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 
 
@@ -46,7 +47,7 @@ def _train_heads(
         plan.clients,
         recipe,
         classes=plan.classes,
-        scale=plan.scale,
+        scaling=plan.scaling_map,
         threshold=len(plan.clients) if plan.threshold is None else plan.threshold,
         progress=progress,
     )
@@ -79,7 +80,7 @@ def _release_heads(
         classes=plan.classes,
         clients=plan.clients,
         n_features=fed.features(),
-        scale=plan.scale,
+        **facts_of(plan.scaling_map),
         encoder_fingerprint=encoder_fingerprint(recipe.encoder),
     )
     privacy = record_privacy(plan.epsilon, plan.delta, plan.norm, plan.ledger)
@@ -155,7 +156,9 @@ def _train_model(
         weights = model_weights(state.weights, recipe)
         inputs = len(weights) - 1 if plan.features is None else plan.features
         random = random_features(recipe, inputs, plan.seed)
-        model = LinearModel(weights, plan.classes, inputs, None, plan.scale, random, origin)
+        scaling = plan.scaling_map
+        scale = scaling if scaling.affine else plan.scale
+        model = LinearModel(weights, plan.classes, inputs, None, scale, random, origin)
         model.save(aside / FILE)
     progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")
 

@@ -223,6 +223,16 @@ def _digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def facts_of(scaling: Scaling) -> dict[str, Any]:
+    """A scaling as fields of `Manifest`."""
+    return {
+        "scale": scaling.factor,
+        "scaling": scaling.kind,
+        "offsets": scaling.offsets,
+        "spreads": scaling.spreads,
+    }
+
+
 def make_manifest(**fields: Any) -> Manifest:
     """A `Manifest`, with every refusal as an InputError of one line."""
     try:

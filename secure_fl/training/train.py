@@ -20,7 +20,7 @@ from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.head import head_inputs
-from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.heads.manifest import Manifest, facts_of, make_manifest
 from secure_fl.heads.released import train_private_heads
 from secure_fl.heads.run_folder import run_room
 from secure_fl.privacy.ledgers import Shelf, prove_room
@@ -201,7 +201,6 @@ def federation_of_heads(
     """The manifest of a federation that these clients' heads make."""
     from secure_fl.encoders.sentence import SentenceEncoder
 
-    scaling = scaling_of(scale)
     unit = "none"
     if isinstance(promise, ReleasePromise):
         unit = promise.adjacency.kind
@@ -214,10 +213,7 @@ def federation_of_heads(
         features=clients[0].features,
         encoder=encoder,
         encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
-        scale=scaling.factor,
-        scaling=scaling.kind,
-        offsets=scaling.offsets,
-        spreads=scaling.spreads,
+        **facts_of(scaling_of(scale)),
         unit=unit,
         **method.facts(),
     )
