@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions, Scaling
 
 _OPTIONS = (
-    click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features."),
+    click.option(
+        "--scale", default=1.0, show_default=True, help="Constant factor on the features."
+    ),
     click.option(
         "--scaling",
         type=click.Choice(["moments", "range", "none"]),
@@ -55,6 +57,7 @@ def chosen_scaling(
     """
     from cli.trainers import read_test_set
     from secure_fl.data.scaling import outside, ranges_of
+    from secure_fl.training.train import DEFAULT_SCALING
 
     if (scaling == "range") != (public is not None):
         raise click.UsageError(
@@ -74,7 +77,7 @@ def chosen_scaling(
         return found
     if scaling is None:
         if promise is None:
-            return "moments"
+            return DEFAULT_SCALING
         output.note(
             "features are not scaled: privacy is promised, and only public ranges (--scaling range"
             " --public FILE) or released moments may be used; --scaling none says so"

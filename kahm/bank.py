@@ -118,9 +118,7 @@ class Bank:
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
-                return cls.fit(
-                    checked, cells, n_cells, dtype=dtype, regularisation=regularisation
-                )
+                return cls.fit(checked, cells, n_cells, dtype=dtype, regularisation=regularisation)
         order = np.argsort(sizes, kind="stable")
         records = np.concatenate([checked[i] for i in order])
         return cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))

@@ -87,9 +87,7 @@ class Plan:
         """What is done to every feature."""
         if not self.offsets and not self.spreads:
             return Scaling(factor=self.scale)
-        return Scaling(
-            kind="range", factor=self.scale, offsets=self.offsets, spreads=self.spreads
-        )
+        return Scaling(kind="range", factor=self.scale, offsets=self.offsets, spreads=self.spreads)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -199,7 +197,9 @@ def _head_settings(method: str) -> set[str]:
     found = {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"}
     # Machines of synthetic records have no batches, and their release has the codes' range.
     return (
-        found | _PROMISE if method == "kahm" else found - {"batch_size", "batching", "regularisation", "low", "high"}
+        found | _PROMISE
+        if method == "kahm"
+        else found - {"batch_size", "batching", "regularisation", "low", "high"}
     )
 
 

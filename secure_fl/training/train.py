@@ -44,6 +44,9 @@ from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import prove_checkpoint
 
+DEFAULT_SCALING: Literal["none", "moments"] = "moments"
+"""Of the command where nothing is said and no privacy promised; `python -m benchmarks.defaults`
+measures it."""
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
 
