@@ -116,6 +116,7 @@ def train(
     _refuse_options_of_others(chosen)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
+        refuse_given({"test"}, "beside --federation; one party's heads do not answer alone")
     reading = make_read_options(label_column, ignore_column, features)
     given = (epsilon, delta, unit)
     if epsilon is not None and settings["client_epsilon"] is not None:
@@ -140,10 +141,11 @@ def train(
             "out": out,
             "on_progress": progress,
         }
+        given_test = settings["test"]
+        test = None if given_test is None else read_test_set(given_test, reading, clients[0])
         if manifest is not None:
             fitted: Any = train_party(clients, manifest, **common)
         else:
-            test = settings["test"]
             map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
             fitted = run(
                 clients,
@@ -152,20 +154,34 @@ def train(
                 scale=scale,
                 scaling=map_of,
                 encoder=encoder,
-                test=None if test is None else read_test_set(test, reading, clients[0]),
+                test=test,
                 checkpoint=settings["checkpoint"],
                 on_round=output.note,
                 **common,
             )
+        found = None
+        if test is not None:
+            found = _learned(fitted, test, promise is not None, bool(remarks))
     for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
         output.note(note)
     if chosen.family != "heads":
         secure = settings["aggregate"] == "secure"
-        show_model(output, out, chosen, secure, fitted, remarks)
+        show_model(output, out, chosen, secure, fitted, remarks, found)
         return
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()
-    show_heads(output, out, fitted, class_counts(counted), remarks)
+    show_heads(output, out, fitted, class_counts(counted), remarks, found)
+
+
+def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:
+    """What training left, measured on the test records."""
+    from secure_fl.training.fitted import FittedHeads
+    from secure_fl.training.learned import learned
+
+    space = fitted.manifest if isinstance(fitted, FittedHeads) else fitted.model
+    return learned(
+        fitted, test, scaling=space.scaling_map, private=private, disjoint=disjoint
+    )
 
 
 def _read(
