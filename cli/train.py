@@ -179,9 +179,7 @@ def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:
     from secure_fl.training.learned import learned
 
     space = fitted.manifest if isinstance(fitted, FittedHeads) else fitted.model
-    return learned(
-        fitted, test, scaling=space.scaling_map, private=private, disjoint=disjoint
-    )
+    return learned(fitted, test, scaling=space.scaling_map, private=private, disjoint=disjoint)
 
 
 def _read(

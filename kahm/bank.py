@@ -77,6 +77,7 @@ class Bank:
         *,
         dtype: type = np.float32,
         regularisation: Regularisation = "absolute",
+        factor: float = 1.0,
     ) -> "Bank":
         """One machine per batch.
 
@@ -86,12 +87,14 @@ class Bank:
             n_cells: number of cells.
             dtype: of the stored records: float32 (half the memory, measures to 1e-5) or float64.
             regularisation: one of `kahm.machine.REGULARISATIONS`.
+            factor: on lambda*, above 0.
 
         Raises:
-            InputError: an unknown regularisation, no batch, an empty batch, feature counts that differ, a row that is not
+            InputError: an unknown regularisation, a factor out of range, no batch, an empty batch,
+                feature counts that differ, a row that is not
                 finite, or a cell out of range.
         """
-        check_regularisation(regularisation)
+        check_regularisation(regularisation, factor)
         cells = np.asarray(cells, dtype=np.int64)
         if not batches:
             raise InputError("batches: none given, a bank needs at least 1")
@@ -113,12 +116,19 @@ class Bank:
         for n in np.unique(sizes).tolist():
             members = np.flatnonzero(sizes == n)
             stacks[n], flat = fit_stack(
-                np.stack([checked[i] for i in members]).astype(np.float64), regularisation
+                np.stack([checked[i] for i in members]).astype(np.float64), regularisation, factor
             )
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
-                return cls.fit(checked, cells, n_cells, dtype=dtype, regularisation=regularisation)
+                return cls.fit(
+                    checked,
+                    cells,
+                    n_cells,
+                    dtype=dtype,
+                    regularisation=regularisation,
+                    factor=factor,
+                )
         order = np.argsort(sizes, kind="stable")
         records = np.concatenate([checked[i] for i in order])
         return cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))

@@ -26,6 +26,7 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             measures to 1e-5.
         regularisation: "absolute", lambda* of eq. (149), or "relative": of the records over their
             root mean square, so that folds do not depend on the unit of the features.
+        regularisation_factor: on lambda*, above 0.
         random_state: seed or Generator of the clusters' first centres.
 
     Attributes:
@@ -41,6 +42,7 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         batching: Batching = "order",
         dtype: str = "float64",
         regularisation: Regularisation = "absolute",
+        regularisation_factor: float = 1.0,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.batch_size = batch_size
@@ -48,6 +50,7 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.batching = batching
         self.dtype = dtype
         self.regularisation = regularisation
+        self.regularisation_factor = regularisation_factor
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -142,6 +145,7 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             len(self.classes_),
             dtype=np.dtype(self.dtype).type,
             regularisation=self.regularisation,
+            factor=self.regularisation_factor,
         )
 
     def _smallest_unfilled(self, cell: int) -> int | None:

@@ -32,8 +32,10 @@ features (A of c X at c x is c A(x)). Only the first is the paper's."""
 REGULARISATIONS: tuple[Regularisation, ...] = get_args(Regularisation)
 
 
-def check_regularisation(regularisation: str) -> None:
-    """Raises InputError unless it is one of REGULARISATIONS."""
+def check_regularisation(regularisation: str, factor: float) -> None:
+    """Raises InputError unless it is one of REGULARISATIONS, and the factor finite and above 0."""
+    if not (np.isfinite(factor) and factor > 0):
+        raise InputError(f"lambda factor: found {factor}, expected a finite number above 0")
     if regularisation not in REGULARISATIONS:
         raise InputError(
             f"regularisation: {regularisation!r} is unknown, expected one of"
@@ -142,17 +144,21 @@ class KAHM:
     solver: tuple[Array, bool] | None
 
     @classmethod
-    def fit(cls, X: object, regularisation: Regularisation = "absolute") -> "KAHM":
+    def fit(
+        cls, X: object, regularisation: Regularisation = "absolute", factor: float = 1.0
+    ) -> "KAHM":
         """Fits a machine to the records.
 
         Args:
             X: records, shape (N, d), N >= 1, finite.
             regularisation: one of REGULARISATIONS.
+            factor: on lambda*, above 0; other than 1 it departs from eq. (149).
 
         Raises:
-            InputError: no record, a row that is not finite, or an unknown regularisation.
+            InputError: no record, a row that is not finite, an unknown regularisation, or a
+                factor out of range.
         """
-        check_regularisation(regularisation)
+        check_regularisation(regularisation, factor)
         records = feature_matrix(X, name="records").astype(np.float64)
         if len(records) == 0:
             raise InputError("records: 0 rows, a machine needs at least 1")
@@ -163,7 +169,7 @@ class KAHM:
             return cls(records, centre, whitening, None)
         encoded = about @ whitening.T
         K = np.exp(kernel_exponents(encoded, encoded))
-        K[np.diag_indices_from(K)] += strength(K, records, regularisation)
+        K[np.diag_indices_from(K)] += factor * strength(K, records, regularisation)
         return cls(records, centre, whitening, cho_factor(K))
 
     def weights(self, points: object) -> Array:

@@ -172,13 +172,14 @@ def _strength(
 
 
 def fit_stack(
-    records: Array, regularisation: Regularisation = "absolute"
+    records: Array, regularisation: Regularisation = "absolute", factor: float = 1.0
 ) -> tuple[Stack, NDArray[np.bool_]]:
     """Fits machines of equal size.
 
     Args:
         records: shape (m, N, d), float64.
         regularisation: one of `kahm.machine.REGULARISATIONS`.
+        factor: on lambda*.
 
     Returns:
         The stack, and a mask (m,) of the machines whose records do not spread; their rows of the
@@ -199,15 +200,15 @@ def fit_stack(
     U, singular, kept = U[:, :, :widest], singular[:, :widest], kept[:, :widest]
     n_kept = kept.sum(axis=1)
     flat = n_kept == 0
-    factor = (n_records - 1) / np.maximum(n_kept, 1)
-    encoded = U * (kept * np.sqrt(factor)[:, None])[:, None, :]
+    rest = (n_records - 1) / np.maximum(n_kept, 1)
+    encoded = U * (kept * np.sqrt(rest)[:, None])[:, None, :]
     inverse = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)
     inner = encoded @ encoded.transpose(0, 2, 1)
     norms = np.diagonal(inner, axis1=1, axis2=2)
     K = np.exp(np.minimum(inner - 0.5 * (norms[:, :, None] + norms[:, None, :]), 0.0))
     eigenvalues, vectors = np.linalg.eigh(K)
     eigenvalues = np.maximum(eigenvalues, 0.0)
-    strength = _strength(eigenvalues, vectors, G, n_features, regularisation)
+    strength = factor * _strength(eigenvalues, vectors, G, n_features, regularisation)
     lam = np.where(flat, 1.0, strength)[:, None]
     solver = (vectors * (lam / (eigenvalues + lam))[:, None, :]) @ vectors.transpose(0, 2, 1)
     return Stack(encoded, inverse, solver), flat

@@ -82,6 +82,7 @@ def train_head(
         len(manifest.classes),
         dtype=stored_type(X),
         regularisation=manifest.regularisation,  # type: ignore[arg-type]  # as above
+        factor=manifest.regularisation_factor,
     )
     return Head(client, bank)
 
@@ -172,4 +173,5 @@ def _bank(payload: bytes, manifest: Manifest, path: Path) -> Bank:
         len(manifest.classes),
         dtype=records.dtype.type,
         regularisation=manifest.regularisation,  # type: ignore[arg-type]  # checked by the manifest
+        factor=manifest.regularisation_factor,
     )

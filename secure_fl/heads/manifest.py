@@ -75,6 +75,14 @@ def _pairs(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
     return tuple((pair[0], pair[1]) for pair in pairs)
 
 
+def _tried(value: Iterable[Iterable[Any]]) -> tuple[tuple[str, int, int], ...]:
+    found = [tuple(each) for each in value]
+    for each in found:
+        if [type(part) for part in each] != [str, int, int]:
+            raise ValueError("'tried' is not a list of settings, each with two counts")
+    return tuple((each[0], each[1], each[2]) for each in found)
+
+
 _names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
 _integer = instance_of(int)
 _number = [instance_of((int, float)), _finite]
@@ -102,6 +110,9 @@ class Manifest:
         measure: option of eq. (102).
         regularisation: lambda* of eq. (149), "absolute", or "relative" to the records' root mean
             square; "absolute" in manifests that do not say.
+        regularisation_factor: on lambda*, above 0; 1 in manifests that do not say.
+        tried: settings that were compared before, with records that each classified rightly and
+            records in all, by cross-validation inside the clients.
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
@@ -138,6 +149,8 @@ class Manifest:
     offsets: tuple[float, ...] | None = attrs.field(default=None, converter=_optional_numbers)
     spreads: tuple[float, ...] | None = attrs.field(default=None, converter=_optional_numbers)
     regularisation: str = attrs.field(default="absolute", validator=in_(REGULARISATIONS))
+    regularisation_factor: float = attrs.field(default=1.0, validator=[*_number, gt(0)])
+    tried: tuple[tuple[str, int, int], ...] = attrs.field(default=(), converter=_tried)
     members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
 
     def __attrs_post_init__(self) -> None:
@@ -214,6 +227,8 @@ _LATER: dict[str, Any] = {
     "offsets": None,
     "spreads": None,
     "regularisation": "absolute",
+    "regularisation_factor": 1.0,
+    "tried": (),
 }
 """Fields that the first manifests did not have, and what their absence means."""
 

@@ -65,6 +65,7 @@ class _Planned:
     cells: list[int]
     classes: int
     regularisation: str
+    factor: float
 
     @classmethod
     def of(
@@ -95,7 +96,14 @@ class _Planned:
             smoothing=plan.smoothing,
             purpose=f"head of client {client}",
         )
-        return cls(client, prepared, cells, len(manifest.classes), manifest.regularisation)
+        return cls(
+            client,
+            prepared,
+            cells,
+            len(manifest.classes),
+            manifest.regularisation,
+            manifest.regularisation_factor,
+        )
 
     def release(self, ledger: dp.Ledger, digest: str) -> tuple[Head, dp.Statement]:
         """Draws the noise, which the ledger holds already, and fits the machines."""
@@ -105,6 +113,7 @@ class _Planned:
             self.cells,
             self.classes,
             regularisation=self.regularisation,  # type: ignore[arg-type]  # checked by the manifest
+            factor=self.factor,
         )
         return Head(self.client, bank), released.statement
 

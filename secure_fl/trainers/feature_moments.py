@@ -68,12 +68,15 @@ def _total(digits: NDArray[np.float64]) -> Fraction:
     return UNIT * sum(int(each) << (DIGIT_BITS * i) for i, each in enumerate(digits.tolist()))
 
 
-def scaling_of_moments(digits: NDArray[np.float64], factor: float) -> Scaling:
+def scaling_of_moments(
+    digits: NDArray[np.float64], factor: float, *, unit_rows: bool = False
+) -> Scaling:
     """The scaling to mean 0 and deviation 1; a feature that does not vary becomes 0.
 
     Args:
         digits: sum over clients of what `feature_digits` gives, shape (1 + 2 d, DIGITS).
         factor: on all features.
+        unit_rows: to equal deviations so that records have a mean squared length of 1 instead.
     """
     n, *totals = [_total(each) for each in digits]
     d = len(totals) // 2
@@ -82,14 +85,20 @@ def scaling_of_moments(digits: NDArray[np.float64], factor: float) -> Scaling:
         math.sqrt(max(square / n - mean * mean, Fraction(0)))
         for mean, square in zip(means, totals[d:], strict=True)
     ]
+    varies = [
+        deviation > NO_SPREAD * abs(mean) for mean, deviation in zip(means, deviations, strict=True)
+    ]
+    length = math.sqrt(max(sum(varies), 1)) if unit_rows else 1.0
     spreads = [
-        deviation if deviation > NO_SPREAD * abs(mean) else 1.0
-        for mean, deviation in zip(means, deviations, strict=True)
+        length * deviation if some else 1.0
+        for deviation, some in zip(deviations, varies, strict=True)
     ]
     return Scaling(kind="moments", factor=factor, offsets=map(float, means), spreads=spreads)
 
 
-def moments_scaling(clients: Sequence[Dataset], factor: float = 1.0) -> Scaling:
+def moments_scaling(
+    clients: Sequence[Dataset], factor: float = 1.0, *, unit_rows: bool = False
+) -> Scaling:
     """The scaling to mean 0 and deviation 1 over all clients' records, by one masked sum.
 
     One client's sum is its own, and not masked.
@@ -100,7 +109,7 @@ def moments_scaling(clients: Sequence[Dataset], factor: float = 1.0) -> Scaling:
     members = [Client(each.name, each.X, each.y) for each in clients]
     masked = SecureAggregation(clip=2.0**DIGIT_BITS, outside="error")
     with Federation(members, aggregation=masked if len(members) > 1 else None) as fed:
-        return scaling_of_moments(fed.sum(local_feature_moments), factor)
+        return scaling_of_moments(fed.sum(local_feature_moments), factor, unit_rows=unit_rows)
 
 
 def _exact(*rows: NDArray[np.float64]) -> list[list[Fraction]]:

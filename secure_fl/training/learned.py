@@ -98,9 +98,7 @@ def learned(
     )
 
 
-def likely_cause(
-    X: Any, *, heads: bool, scaling: Scaling, private: bool, disjoint: bool
-) -> str:
+def likely_cause(X: Any, *, heads: bool, scaling: Scaling, private: bool, disjoint: bool) -> str:
     """Why a result is poor, the most frequent cause first, and what to try.
 
     Args:

@@ -35,6 +35,7 @@ from secure_fl.privacy.promises import (
 )
 from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.feature_moments import moments_scaling
+from secure_fl.trainers.head_tuning import CANDIDATES, HeadChoice, Tried, best_of, tune_head
 from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
@@ -101,9 +102,20 @@ def train(
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     with _place(out) as aside:
-        told = known if known is not None else moments_scaling(clients, scale)
+        told = (
+            known
+            if known is not None
+            else moments_scaling(clients, scale, unit_rows=_by_length(method))
+        )
         if isinstance(method, CodedHeads):
-            manifest = federation_of_heads(clients, method, promise, scale=told, encoder=encoder)
+            tried: tuple[Tried, ...] = ()
+            if isinstance(method, KAHMHeads) and method.tuned and promise is None:
+                candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
+                tried = tune_head(clients, told, candidates, on_progress)
+                method = chosen_head(method, best_of(tried))
+            manifest = federation_of_heads(
+                clients, method, promise, scale=told, encoder=encoder, tried=tried
+            )
             heads = fit_heads(
                 clients,
                 manifest,
@@ -167,6 +179,11 @@ def train_party(
     return heads
 
 
+def _by_length(method: Settings) -> bool:
+    """Whether records should be of length 1: what distances decide is best at that size."""
+    return isinstance(method, CodedHeads) or bool(getattr(method, "random_features", 0))
+
+
 def _known_scaling(
     scaling: Literal["none", "moments"] | Scaling, factor: float, promise: Promise | None
 ) -> Scaling | None:
@@ -182,6 +199,11 @@ def _known_scaling(
         return attrs.evolve(scaling, factor=factor)
     plain = Scaling(factor=factor)
     return None if scaling == "moments" else plain
+
+
+def chosen_head(method: KAHMHeads, choice: HeadChoice) -> KAHMHeads:
+    """The method with a tuned choice."""
+    return attrs.evolve(method, **attrs.asdict(choice))
 
 
 @contextmanager
@@ -200,6 +222,7 @@ def federation_of_heads(
     *,
     scale: Scale,
     encoder: str,
+    tried: Sequence[Tried] = (),
 ) -> Manifest:
     """The manifest of a federation that these clients' heads make."""
     from secure_fl.encoders.sentence import SentenceEncoder
@@ -218,6 +241,7 @@ def federation_of_heads(
         encoder_fingerprint="" if encoder == "none" else SentenceEncoder(encoder).fingerprint,
         **facts_of(scaling_of(scale)),
         unit=unit,
+        tried=[each.recorded() for each in tried],
         **method.facts(),
     )
 
