@@ -23,7 +23,8 @@ from secure_fl.data.scaling import ranges_of
 from secure_fl.errors import DivergedError, InputError
 from secure_fl.trainers import registry
 from secure_fl.trainers.settings import Settings
-from secure_fl.training.train import DEFAULT_SCALING, train
+from secure_fl.training.preparing import DEFAULT_SCALING
+from secure_fl.training.train import train
 
 CLIENTS, ALPHA = 10, 0.5
 WIDE = {"a9a": 123, "w8a": 300}

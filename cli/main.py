@@ -28,6 +28,7 @@ COMMANDS = {
     "query": ("cli.query:query", "Ask the federation over a network."),
     "report": ("cli.report:report", "Make one page of a run for whoever must sign."),
     "serve": ("cli.serve:serve", "Answer encrypted queries over a network."),
+    "tune": ("cli.tune:tune", "Choose settings by cross-validation inside the clients."),
     "train": ("cli.train:train", "Train on clients' files and write a run folder."),
 }
 """Where a command is and what it does; it is imported when it is needed: that takes seconds."""

@@ -57,7 +57,7 @@ def chosen_scaling(
     """
     from cli.trainers import read_test_set
     from secure_fl.data.scaling import outside, ranges_of
-    from secure_fl.training.train import DEFAULT_SCALING
+    from secure_fl.training.preparing import DEFAULT_SCALING
 
     if (scaling == "range") != (public is not None):
         raise click.UsageError(

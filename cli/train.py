@@ -51,6 +51,11 @@ from secure_fl.trainers.settings import Settings
     help="A federation.json made elsewhere: SOURCE is one party's data (a client's file, or a"
     " folder of them) and only its heads are trained.",
 )
+@click.option(
+    "--tuned",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of `securefl tune --out`: heads take the best settings of it.",
+)
 @method_options
 @trainer_options
 @read_options
@@ -84,6 +89,7 @@ def train(
     runtime: str,
     superlink: str | None,
     federation: Path | None,
+    tuned: Path | None,
     **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
@@ -114,6 +120,7 @@ def train(
 
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
+    chosen, tried = _tuned(chosen, tuned)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
         refuse_given({"test"}, "beside --federation; one party's heads do not answer alone")
@@ -153,6 +160,7 @@ def train(
                 secure=settings["aggregate"] == "secure",
                 scale=scale,
                 scaling=map_of,
+                tried=tried,
                 encoder=encoder,
                 test=test,
                 checkpoint=settings["checkpoint"],
@@ -171,6 +179,22 @@ def train(
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()
     show_heads(output, out, fitted, class_counts(counted), remarks, found)
+
+
+def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
+    """The method with the best settings of a file of `securefl tune`, and what was tried."""
+    if tuned is None:
+        return chosen, ()
+    from secure_fl.trainers.head_tuning import best_of
+    from secure_fl.training.preparing import chosen_head
+    from secure_fl.training.tuning import load_tuned
+
+    refuse_given(
+        {"batch_size", "regularisation", "regularisation_factor", "measure"},
+        "beside --tuned, whose file says it",
+    )
+    tried = load_tuned(tuned)
+    return chosen_head(chosen, best_of(tried)), tried
 
 
 def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:
@@ -255,13 +279,13 @@ def _incomplete(method: Settings) -> str:
     return f"--method {method.method} needs all of --epsilon, --delta{more}"
 
 
-_AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder"}) | {
+_AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder", "tuned"}) | {
     declared.name for declared in find("kahm").declared()
 }
 _OF_A_RELEASE = frozenset(
     {"distance", "norm", "bounds", "grid", "mechanism", "smoothing", "ledgers", "budget"}
 )
-_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation"}
+_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation", "tuned"}
 
 
 RELEASED = "kahm-record-private"

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from secure_fl.errors import FeatureError, InputError
 
 ScalingKind = Literal["none", "range", "moments", "noisy-moments"]
-"""Features as they are; from public minima and maxima; from all clients' means and deviations, which
-are private; from a private release of these."""
+"""Features as they are; from public minima and maxima; from all clients' means and deviations,
+which are private; from a private release of these."""
 SCALINGS: tuple[ScalingKind, ...] = get_args(ScalingKind)
 
 
@@ -183,7 +183,7 @@ def scaled_features(X: Any, scale: Scale, dtype: type[np.floating[Any]], *, wher
     name = np.dtype(dtype).name
     if not largest <= limit:
         row, column = _first_above(found, limit)
-        how = "scaled, is" if scaling.affine else f"times the scale {scaling.factor:g}"
+        how = "scaled" if scaling.affine else f"times the scale {scaling.factor:g}"
         raise FeatureError(
             f"{where}: feature {column} of record {row} (both from 0) is {X[row, column]:.6g},"
             f" {how} above {limit:.2g}, with which sums of squares overflow {name}; correct it or"

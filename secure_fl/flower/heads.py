@@ -55,7 +55,8 @@ class HeadRecipe:
     """How all clients train their heads; public.
 
     Attributes:
-        batch_size, batching, regularisation, measure, bits, low, high, rule, encoder: as `Manifest`'s.
+        batch_size, batching, regularisation, regularisation_factor, measure, bits, low, high, rule,
+            encoder: as `Manifest`'s.
         seed: of the batches when they are clusters.
         privacy: what every client promises; None for heads of the records themselves.
         method: kahm-record-private makes one public head of masked sums of all clients, see
@@ -65,6 +66,7 @@ class HeadRecipe:
     batch_size: int = 100
     batching: str = "order"
     regularisation: str = "absolute"
+    regularisation_factor: float = 1.0
     measure: str = "folding"
     bits: int = 8
     low: float = 0.0
@@ -98,6 +100,7 @@ class HeadRecipe:
             # Only where there is something to say: kept heads of earlier versions stay valid.
             *([manifest.scaling_map.to_json()] if manifest.scaling != "none" else ()),
             *([self.regularisation] if self.regularisation != "absolute" else ()),
+            *([self.regularisation_factor] if self.regularisation_factor != 1.0 else ()),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 

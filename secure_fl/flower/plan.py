@@ -22,6 +22,9 @@ _LINEAR = {"secure", "seed", "checkpoint", "max-weight", "features"} | {
     *("client-epsilon", "client-delta", "clip", "ledger"),
 }
 _RECORD = {"epsilon", "delta", "norm", "ledger"}
+_OF_MACHINES = {"batch_size", "batching", "regularisation", "regularisation_factor"} | {
+    *("low", "high"),
+}
 HEADS = ("kahm", "kahm-record-private")
 _PROMISE = {"epsilon", "delta", "norm"} | {
     "unit",
@@ -196,11 +199,7 @@ def _own_settings(method: str | None) -> set[str]:
 def _head_settings(method: str) -> set[str]:
     found = {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"}
     # Machines of synthetic records have no batches, and their release has the codes' range.
-    return (
-        found | _PROMISE
-        if method == "kahm"
-        else found - {"batch_size", "batching", "regularisation", "low", "high"}
-    )
+    return found | _PROMISE if method == "kahm" else found - _OF_MACHINES
 
 
 def _head_recipe(given: Mapping[str, Any]) -> HeadRecipe:

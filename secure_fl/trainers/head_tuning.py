@@ -1,9 +1,9 @@
 """Settings of a head chosen by cross-validation inside the clients, by one masked sum a setting.
 
-Every client leaves out a third of its records in turn, makes a head of the rest, and counts how many
-of the left out ones that head alone classifies rightly. The server hears the sum of the counts. A
-client knows its own classes only, so the sum is no estimate of the federation's accuracy; which
-setting wins is what it tells.
+Every client leaves out a third of its records in turn, makes a head of the rest, and counts how
+many of those that were left out this head alone classifies rightly. The server hears the sum of the
+counts. A client knows its own classes only, so the sum is no estimate of the federation's accuracy;
+which setting wins is what it tells.
 
 The counts are not private: one record, in the part that is trained on, may change the answers to
 all others. Where privacy is promised, tune on public records.
@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from fhe import CodeRange, encode_measures
 from kahm import Bank, split
 from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import InputError
@@ -34,19 +35,32 @@ class HeadChoice:
         regularisation: one of `kahm.REGULARISATIONS`.
         regularisation_factor: on lambda*, above 0.
         measure: one of `kahm.MEASURES`.
+        bits: of the integer codes that answers are compared by, 4 to 16; None compares measures.
+        low, high: measures that the codes span.
     """
 
     batch_size: int = 100
     regularisation: str = "absolute"
     regularisation_factor: float = 1.0
     measure: str = "folding"
+    bits: int | None = None
+    low: float = 0.0
+    high: float = 1.0
 
     def text(self) -> str:
         """As options of `securefl train`."""
+        codes = f" --bits {self.bits} --range {self.low:g} {self.high:g}"
         return (
             f"--batch-size {self.batch_size} --lambda {self.regularisation} --lambda-factor"
             f" {self.regularisation_factor:g} --measure {self.measure}"
+            f"{'' if self.bits is None else codes}"
         )
+
+    def settings(self) -> dict[str, Any]:
+        """As settings of the method kahm."""
+        found = attrs.asdict(self)
+        low, high, bits = (found.pop(name) for name in ("low", "high", "bits"))
+        return found if bits is None else {**found, "bits": bits, "code_range": (low, high)}
 
 
 CANDIDATES = (
@@ -79,11 +93,14 @@ def local_right_answers(
     regularisation: str,
     factor: float,
     measure: str,
+    bits: int,
+    low: float,
+    high: float,
     classes: int,
 ) -> Tree:
     """Left out records that the client's own head classifies rightly, and all of them, shape (2,).
 
-    A record whose class is in no other part is counted as wrong.
+    A record whose class is in no other part is counted as wrong. 0 bits compare measures.
     """
     X, y = client.features, client.targets
     right = 0
@@ -99,8 +116,10 @@ def local_right_answers(
             batches += own
             cells += [c] * len(own)
         bank = Bank.fit(batches, cells, classes, regularisation=regularisation, factor=factor)  # type: ignore[arg-type]  # checked by `Bank.fit`
-        found = bank.measures(X[left], measure).argmin(axis=1)  # type: ignore[arg-type]  # as above
-        right += int(np.sum(found == y[left]))
+        values = bank.measures(X[left], measure)  # type: ignore[arg-type]  # as above
+        if bits:
+            values = encode_measures(values, bits, CodeRange(low, high))
+        right += int(np.sum(values.argmin(axis=1) == y[left]))
     return np.array([right, len(y)], np.int64)
 
 
@@ -144,12 +163,9 @@ def tune_head(
     found = []
     with Federation(members, aggregation=masked) as fed:
         for i, each in enumerate(candidates):
-            asked = attrs.astuple(each)
-            size, regularisation, factor, measure = asked
-            total = fed.sum(
-                local_right_answers,
-                *(size, regularisation, factor, measure, len(clients[0].classes)),
-            )
+            *kernel, bits, low, high = attrs.astuple(each)
+            asked = *kernel, bits or 0, low, high, len(clients[0].classes)
+            total = fed.sum(local_right_answers, *asked)
             found.append(Tried(each, int(total[0]), int(total[1])))
             progress("tuning", i + 1, len(candidates))
     return tuple(found)

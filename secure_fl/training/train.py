@@ -35,7 +35,7 @@ from secure_fl.privacy.promises import (
 )
 from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.feature_moments import moments_scaling
-from secure_fl.trainers.head_tuning import CANDIDATES, HeadChoice, Tried, best_of, tune_head
+from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_head
 from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
@@ -44,10 +44,8 @@ from secure_fl.trainers.settings import Settings
 from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import prove_checkpoint
+from secure_fl.training.preparing import by_length, chosen_head, known_scaling
 
-DEFAULT_SCALING: Literal["none", "moments"] = "moments"
-"""Of the command where nothing is said and no privacy promised; `python -m benchmarks.defaults`
-measures it."""
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
 
@@ -60,6 +58,7 @@ def train(
     seed: int = 0,
     scale: float = 1.0,
     scaling: Literal["none", "moments"] | Scaling = "none",
+    tried: Sequence[Tried] = (),
     encoder: str = "none",
     test: Dataset | None = None,
     promise: Promise | None = None,
@@ -79,6 +78,7 @@ def train(
         scale: constant factor on all features.
         scaling: of every feature before the factor: "moments" asks all clients for their means and
             deviations in one masked sum; or a scaling of public numbers.
+        tried: of heads: settings that were compared before, for the manifest.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
         test: of models: records that the accuracy is measured on after every round, if any.
@@ -98,17 +98,19 @@ def train(
         dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
         QuorumError, DivergedError: the run failed.
     """
-    known = _known_scaling(scaling, scale, promise)
+    known = known_scaling(scaling, scale, promise)
+    if tried and promise is not None:
+        raise InputError(
+            "tuned: its counts are of the clients' records and not private, and these options"
+            " promise privacy; tune on public records, and give the settings as options"
+        )
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     with _place(out) as aside:
-        told = (
-            known
-            if known is not None
-            else moments_scaling(clients, scale, unit_rows=_by_length(method))
-        )
+        told = known
+        if told is None:
+            told = moments_scaling(clients, scale, unit_rows=by_length(method))
         if isinstance(method, CodedHeads):
-            tried: tuple[Tried, ...] = ()
             if isinstance(method, KAHMHeads) and method.tuned and promise is None:
                 candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
                 tried = tune_head(clients, told, candidates, on_progress)
@@ -177,33 +179,6 @@ def train_party(
         assert aside is not None
         heads.fill(aside)
     return heads
-
-
-def _by_length(method: Settings) -> bool:
-    """Whether records should be of length 1: what distances decide is best at that size."""
-    return isinstance(method, CodedHeads) or bool(getattr(method, "random_features", 0))
-
-
-def _known_scaling(
-    scaling: Literal["none", "moments"] | Scaling, factor: float, promise: Promise | None
-) -> Scaling | None:
-    """The scaling, where no client must be asked for it; refuses what a promise forbids."""
-    kind = scaling if isinstance(scaling, str) else scaling.kind
-    if promise is not None and kind == "moments":
-        raise InputError(
-            "scaling: means and deviations of the clients' records are not private, and these"
-            " options promise privacy; scale by public ranges (--scaling range --public FILE), by a"
-            " private release (--scaling moments --scaling-epsilon E), or not (--scaling none)"
-        )
-    if isinstance(scaling, Scaling):
-        return attrs.evolve(scaling, factor=factor)
-    plain = Scaling(factor=factor)
-    return None if scaling == "moments" else plain
-
-
-def chosen_head(method: KAHMHeads, choice: HeadChoice) -> KAHMHeads:
-    """The method with a tuned choice."""
-    return attrs.evolve(method, **attrs.asdict(choice))
 
 
 @contextmanager

@@ -62,5 +62,5 @@ def test_a_feature_of_equal_numbers_becomes_0():
 
 
 def test_a_feature_too_large_for_a_sum_is_refused():
-    with pytest.raises(FeatureError, match="moments take 1.43e\\+45 at most"):
+    with pytest.raises(FeatureError, match=r"moments take 1.43e\+45 at most"):
         feature_digits(np.array([[1e50]]))
