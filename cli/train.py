@@ -161,6 +161,7 @@ def train(
                 scale=scale,
                 scaling=map_of,
                 tried=tried,
+                settle=settings["settle"],
                 encoder=encoder,
                 test=test,
                 checkpoint=settings["checkpoint"],

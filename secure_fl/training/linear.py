@@ -1,6 +1,6 @@
 """Clients' data sets in, a linear model out: what a method of linear models leaves."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
+from secure_fl.trainers.linear._client import local_value
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
+from secure_fl.training.settling import objective_of, until_settled
 
 
 def train_linear_model(
@@ -33,6 +35,7 @@ def train_linear_model(
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    settle: bool = False,
 ) -> FittedModel:
     """Runs a method over the clients.
 
@@ -48,6 +51,7 @@ def train_linear_model(
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
+        settle: whether to end before the last round, when the objective stops falling.
 
     Raises:
         InputError: settings that do not fit the clients.
@@ -83,9 +87,17 @@ def train_linear_model(
     ) as fed:
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
         run = LinearRun(fed, objective, members[0].features.shape[1], seed, promise)
+
+        def states(start: Any) -> Iterator[Any]:
+            found = settings.states(run, start)
+            if not settle:
+                return found
+            value = objective_of(members, local_value, objective, secure=secure)
+            return until_settled(found, lambda at: value(at.weights))
+
         state = last_state(
             fed,
-            lambda start: settings.states(run, start),
+            states,
             measure,
             settings=settings,
             # Noise may carry weights anywhere, and says so by the accuracy.

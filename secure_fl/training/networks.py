@@ -1,6 +1,6 @@
 """Clients' data sets in, a network out: what `securefl train --model` runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
 from secure_fl.privacy.ledgers import Shelf, prove_room
 from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings
-from secure_fl.trainers.networks.fedavg import NetworkState
+from secure_fl.trainers.networks.fedavg import NetworkState, local_loss
 from secure_fl.trainers.networks.fedrco import (
     events,
     personal_accuracy,
@@ -26,6 +26,7 @@ from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
 from secure_fl.training.network_model import TrainedNetwork
+from secure_fl.training.settling import objective_of, until_settled
 
 
 def train_network(
@@ -43,6 +44,7 @@ def train_network(
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    settle: bool = False,
 ) -> FittedModel:
     """Runs a method over the clients.
 
@@ -60,6 +62,7 @@ def train_network(
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
+        settle: whether to end before the last round, when the objective stops falling.
 
     Raises:
         InputError: settings that do not fit the clients.
@@ -94,9 +97,17 @@ def train_network(
             return figures
 
         start = NetworkState(model.initial(np.random.default_rng([seed, 1])))
+
+        def driven(resumed: NetworkState | None) -> Iterator[NetworkState]:
+            found = states(resumed or start)
+            if not settle:
+                return found
+            value = objective_of(members, local_loss, model, secure=secure)
+            return until_settled(found, lambda at: value(at.parameters))
+
         state = last_state(
             fed,
-            lambda resumed: states(resumed or start),
+            driven,
             measure,
             settings=settings,
             excess=parameter_excess(start.parameters),

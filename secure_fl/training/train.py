@@ -59,6 +59,7 @@ def train(
     scale: float = 1.0,
     scaling: Literal["none", "moments"] | Scaling = "none",
     tried: Sequence[Tried] = (),
+    settle: bool = False,
     encoder: str = "none",
     test: Dataset | None = None,
     promise: Promise | None = None,
@@ -79,6 +80,8 @@ def train(
         scaling: of every feature before the factor: "moments" asks all clients for their means and
             deviations in one masked sum; or a scaling of public numbers.
         tried: of heads: settings that were compared before, for the manifest.
+        settle: of models by rounds: whether to end before the last round, when the objective of all
+            clients stops falling; one masked sum a round more.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
         test: of models: records that the accuracy is measured on after every round, if any.
@@ -99,6 +102,11 @@ def train(
         QuorumError, DivergedError: the run failed.
     """
     known = known_scaling(scaling, scale, promise)
+    if settle and promise is not None:
+        raise InputError(
+            "rounds: auto looks at the clients' objective, and the number of rounds must be known"
+            " before privacy is promised; give a number"
+        )
     if tried and promise is not None:
         raise InputError(
             "tuned: its counts are of the clients' records and not private, and these options"
@@ -137,6 +145,7 @@ def train(
             "secure": secure,
             "seed": seed,
             "scale": told,
+            "settle": settle,
             "test": test,
             "checkpoint": checkpoint,
             "progress": on_round,
