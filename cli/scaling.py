@@ -79,8 +79,8 @@ def chosen_scaling(
         if promise is None:
             return DEFAULT_SCALING
         output.note(
-            "features are not scaled: privacy is promised, and only public ranges (--scaling range"
-            " --public FILE) or released moments may be used; --scaling none says so"
+            "features are not scaled: privacy is promised, and only public ranges may be used"
+            " (--scaling range --public FILE); --scaling none says so"
         )
         return "none"
     return scaling

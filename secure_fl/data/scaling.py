@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from secure_fl.errors import FeatureError, InputError
 
-ScalingKind = Literal["none", "range", "moments", "noisy-moments"]
-"""Features as they are; from public minima and maxima; from all clients' means and deviations,
-which are private; from a private release of these."""
+ScalingKind = Literal["none", "range", "moments"]
+"""Features as they are; from public minima and maxima; from sums over all clients' records."""
 SCALINGS: tuple[ScalingKind, ...] = get_args(ScalingKind)
 
 

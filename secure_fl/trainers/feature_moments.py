@@ -1,4 +1,4 @@
-"""Means and deviations of all clients' features, by one sum.
+"""Means and spreads of all clients' features, by one sum.
 
 The sum is exact: every client's totals are whole numbers of a tiny unit, sent digit by digit, so
 that masks, another order of the clients or an offset of the features change no bit of the result.
@@ -19,21 +19,28 @@ from secure_fl.federation import Client, Federation, SecureAggregation, Tree, cl
 DIGIT_BITS, DIGITS = 36, 20
 """A total is below 2^360, in units of 2^-360."""
 UNIT = Fraction(2) ** (-DIGIT_BITS * DIGITS // 2)
-LARGEST = 2.0**150
-"""Of a feature, so that totals of squares of 2^40 records have room."""
+POWERS = 4
+LARGEST = 2.0**80
+"""Of a feature, so that totals of fourth powers of 2^40 records have room."""
 NO_SPREAD = 2.0**-44
 """A deviation below this part of the mean is the rounding of equal numbers."""
 
 
 @client_step
 def local_feature_moments(client: Client) -> Tree:
-    """Records, sums and sums of squares of the features, as digits, shape (1 + 2 d, DIGITS)."""
+    """Records, and sums of the first POWERS powers of features, as `feature_digits` has them."""
     X = client.features
     return feature_digits(X if isinstance(X, np.ndarray) else X.toarray())
 
 
 def feature_digits(X: NDArray[Any]) -> NDArray[np.float64]:
-    """What `local_feature_moments` returns, of records (n, d).
+    """Digits of the number of records and of every feature's power sums.
+
+    Args:
+        X: shape (n, d), finite.
+
+    Returns:
+        Shape (1 + POWERS d, DIGITS), the features of one power together.
 
     Raises:
         FeatureError: a feature is larger than LARGEST.
@@ -44,16 +51,23 @@ def feature_digits(X: NDArray[Any]) -> NDArray[np.float64]:
             f"features of up to {np.abs(rows).max():.3g}, moments take {LARGEST:.3g} at most;"
             " correct them, or give --scaling range or none"
         )
-    n = len(rows)
-    middle = rows.mean(axis=0)
+    n, middle = len(rows), rows.mean(axis=0)
     rows -= middle
-    first, second = rows.sum(axis=0), np.square(rows).sum(axis=0)
-    totals = [Fraction(n)]
-    squares = []
-    for m, r, s in zip(*_exact(middle, first, second), strict=True):
-        totals.append(n * m + r)
-        squares.append(s + 2 * m * r + n * m * m)
-    return np.array([_digits(each) for each in (*totals, *squares)])
+    about = [np.power(rows, k).sum(axis=0).tolist() for k in range(1, POWERS + 1)]
+    columns = [
+        _power_sums(Fraction(m), [Fraction(n), *map(Fraction, own)])
+        for m, *own in zip(middle.tolist(), *about, strict=True)
+    ]
+    totals = [column[k] for k in range(POWERS) for column in columns]
+    return np.array([_digits(each) for each in (Fraction(n), *totals)])
+
+
+def _power_sums(middle: Fraction, about: list[Fraction]) -> list[Fraction]:
+    """Sums of powers 1 to POWERS about 0 from those of powers 0 to POWERS about another point."""
+    return [
+        sum((math.comb(k, i) * middle ** (k - i) * about[i] for i in range(k + 1)), Fraction(0))
+        for k in range(1, POWERS + 1)
+    ]
 
 
 def _digits(value: Fraction) -> list[float]:
@@ -74,32 +88,38 @@ def scaling_of_moments(
     """The scaling to mean 0 and deviation 1; a feature that does not vary becomes 0.
 
     Args:
-        digits: sum over clients of what `feature_digits` gives, shape (1 + 2 d, DIGITS).
+        digits: sum over clients of what `feature_digits` gives.
         factor: on all features.
-        unit_rows: to equal deviations so that records have a mean squared length of 1 instead.
+        unit_rows: divide by the root of the fourth central moment over the second instead, which
+            is near half the range, and then all by one number, so that records have a mean squared
+            length of 1. A rare feature then weighs as its values do, not as their rarity.
     """
     n, *totals = [_total(each) for each in digits]
-    d = len(totals) // 2
-    means = [each / n for each in totals[:d]]
-    deviations = [
-        math.sqrt(max(square / n - mean * mean, Fraction(0)))
-        for mean, square in zip(means, totals[d:], strict=True)
-    ]
-    varies = [
-        deviation > NO_SPREAD * abs(mean) for mean, deviation in zip(means, deviations, strict=True)
-    ]
-    length = math.sqrt(max(sum(varies), 1)) if unit_rows else 1.0
-    spreads = [
-        length * deviation if some else 1.0
-        for deviation, some in zip(deviations, varies, strict=True)
-    ]
-    return Scaling(kind="moments", factor=factor, offsets=map(float, means), spreads=spreads)
+    d = len(totals) // POWERS
+    offsets, spreads, length = [], [], 0.0
+    for j in range(d):
+        sums = [n, *(totals[k * d + j] for k in range(POWERS))]
+        mean = sums[1] / n
+        second, fourth = (_power_sums(-mean, sums)[k - 1] / n for k in (2, 4))
+        deviation = math.sqrt(max(second, Fraction(0)))
+        offsets.append(float(mean))
+        if not deviation > NO_SPREAD * abs(offsets[-1]):
+            spreads.append(1.0)
+        elif unit_rows:
+            length += float(second * second / fourth)
+            spreads.append(math.sqrt(fourth / second))
+        else:
+            spreads.append(deviation)
+    if unit_rows and length > 0:
+        # What does not vary is 0 whatever it is divided by.
+        spreads = [each * math.sqrt(length) for each in spreads]
+    return Scaling(kind="moments", factor=factor, offsets=offsets, spreads=spreads)
 
 
 def moments_scaling(
     clients: Sequence[Dataset], factor: float = 1.0, *, unit_rows: bool = False
 ) -> Scaling:
-    """The scaling to mean 0 and deviation 1 over all clients' records, by one masked sum.
+    """The scaling of `scaling_of_moments` over all clients' records, by one masked sum.
 
     One client's sum is its own, and not masked.
 
@@ -110,7 +130,3 @@ def moments_scaling(
     masked = SecureAggregation(clip=2.0**DIGIT_BITS, outside="error")
     with Federation(members, aggregation=masked if len(members) > 1 else None) as fed:
         return scaling_of_moments(fed.sum(local_feature_moments), factor, unit_rows=unit_rows)
-
-
-def _exact(*rows: NDArray[np.float64]) -> list[list[Fraction]]:
-    return [[Fraction(each) for each in row.tolist()] for row in rows]

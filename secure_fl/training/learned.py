@@ -118,7 +118,7 @@ def likely_cause(X: Any, *, heads: bool, scaling: Scaling, private: bool, disjoi
     if private:
         return (
             "the noise of the promise is the likely cause; more records a client, fewer features"
-            " or a larger epsilon help, and `securefl dp plan` says what to expect"
+            " or a larger epsilon help"
         )
     if disjoint and not heads:
         return "the clients' labels hardly meet; more rounds, or --method fednewton, bear that"

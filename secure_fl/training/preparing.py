@@ -51,8 +51,8 @@ def known_scaling(
     if promise is not None and kind == "moments":
         raise InputError(
             "scaling: means and deviations of the clients' records are not private, and these"
-            " options promise privacy; scale by public ranges (--scaling range --public FILE), by a"
-            " private release (--scaling moments --scaling-epsilon E), or not (--scaling none)"
+            " options promise privacy; scale by public ranges (--scaling range --public FILE), or"
+            " not (--scaling none)"
         )
     if isinstance(scaling, Scaling):
         return attrs.evolve(scaling, factor=factor)
