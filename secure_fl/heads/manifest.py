@@ -156,8 +156,12 @@ class Manifest:
     def __attrs_post_init__(self) -> None:
         if self.unit != "none" and self.scaling == "moments":
             raise ValueError(
-                f"'scaling' is of private means and deviations, and 'unit' {self.unit!r} promises"
+                f"'scaling' is of private means and spreads, and 'unit' {self.unit!r} promises"
                 " privacy"
+            )
+        if self.unit != "none" and self.tried:
+            raise ValueError(
+                f"'tried' counts private records, and 'unit' {self.unit!r} promises privacy"
             )
         try:
             self.scaling_map.check_width(self.n_features, where="'offsets'")

@@ -169,7 +169,10 @@ def train_private_heads(
     """
     shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
     check_budgets([name for name, _, _ in clients], manifest.n_features, plan, shelf)
-    planned = [_Planned.of(name, X, y, manifest, plan) for name, X, y in clients]
+    planned = []
+    for i, (name, X, y) in enumerate(clients):
+        planned.append(_Planned.of(name, X, y, manifest, plan))
+        progress("preparing releases", i + 1, len(clients))
     books = [shelf.open(each.client, plan.budget) for each in planned]
     events = [each.prepared.event for each in planned]
     digests = dp.book(list(zip(books, events, strict=True)))

@@ -116,7 +116,7 @@ def local_right_answers(
             batches += own
             cells += [c] * len(own)
         bank = Bank.fit(batches, cells, classes, regularisation=regularisation, factor=factor)  # type: ignore[arg-type]  # checked by `Bank.fit`
-        values = bank.measures(X[left], measure)  # type: ignore[arg-type]  # as above
+        values: NDArray[Any] = bank.measures(X[left], measure)  # type: ignore[arg-type]  # as above
         if bits:
             values = encode_measures(values, bits, CodeRange(low, high))
         right += int(np.sum(values.argmin(axis=1) == y[left]))

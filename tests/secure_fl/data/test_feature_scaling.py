@@ -73,5 +73,5 @@ def test_a_scaling_of_other_features_and_what_it_carries_too_far_are_named():
     assert str(error.value) == (
         "a: 2 features, the scaling has 1; scale with constants of the same features"
     )
-    with pytest.raises(FeatureError, match=r"feature 0 of record 0 .* is 1, scaled, above"):
+    with pytest.raises(FeatureError, match=r"feature 0 of record 0 .* is 1, scaled above"):
         scaled_features(np.ones((1, 1)), scaling, np.float32, where="a")

@@ -27,7 +27,7 @@ def federation(spread):
 def test_features_of_uneven_units_are_named_as_the_cause_and_scaling_mends_it():
     clients, test = federation(1000.0)
     facts = {"private": False, "disjoint": False}
-    raw = learned(train(clients, KAHMHeads()), test, scaling=Scaling(), **facts)
+    raw = learned(train(clients, KAHMHeads(batch_size=100)), test, scaling=Scaling(), **facts)
     assert raw.accuracy < 0.9 < raw.probe
     assert "features are not scaled" in raw.warning
     assert "--scaling moments" in raw.warning
