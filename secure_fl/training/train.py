@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
-import numpy as np
 
-from secure_fl.data import Dataset, Scale, Scaling, scaled_features, scaling_of
+from secure_fl.data import Dataset, Scale, Scaling, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
@@ -31,16 +30,15 @@ from secure_fl.privacy.promises import (
     RecordPromise,
     ReleasePromise,
     client_privacy,
-    record_privacy,
 )
 from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.feature_moments import moments_scaling
 from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_head
-from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
 from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
+from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import prove_checkpoint
@@ -265,7 +263,7 @@ def fit_heads(
     if aside is not None:
         released = RELEASED * len(manifest.classes)
         free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
-    privacy = _record_privacy(
+    privacy = record_privacy_of(
         promise, books, manifest.classes, manifest.encoder, manifest.scaling_map, class_texts=True
     )
     heads, manifest, statements = train_record_private_heads(
@@ -365,7 +363,7 @@ def _fit_linear(
         if promise.norm is None:
             raise InputError(f"{method.method}: needs --norm, a public L2 norm of a record")
         assert books is not None
-        privacy = _record_privacy(
+        privacy = record_privacy_of(
             promise,
             books,
             clients[0].classes,
@@ -374,56 +372,6 @@ def _fit_linear(
             class_texts=method.takes_class_texts,
         )
     return train_linear_model(clients, method, privacy=privacy, **options)
-
-
-def _record_privacy(
-    promise: RecordPromise,
-    books: Path | Shelf,
-    classes: Sequence[str],
-    encoder: str,
-    scale: Scale,
-    *,
-    class_texts: bool,
-) -> RecordPrivacy:
-    assert promise.norm is not None
-    prior = None
-    if promise.class_texts is not None:
-        if not class_texts:
-            raise InputError("class texts: are of no use to this method; take private-gradient")
-        prior = class_prior(promise.class_texts, classes, encoder, scale)
-    return record_privacy(
-        promise.epsilon,
-        promise.delta,
-        promise.norm,
-        books,
-        adjacency=promise.adjacency,
-        prior=None if prior is None else prior.directions,
-        texts=None if prior is None else prior.digest,
-    )
-
-
-def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: Scale) -> ClassPrior:
-    """What public texts say of the classes, through the encoder that made the features.
-
-    Args:
-        path: JSON, see `secure_fl.trainers.linear.class_texts.texts_of`.
-        classes: of the federation, in order.
-        encoder: a model's folder or `package:NAME`.
-        scale: constant factor on all features, or a scaling.
-
-    Raises:
-        InputError: no encoder, or a file of another form.
-    """
-    if encoder == "none":
-        raise InputError("class texts: need the encoder that made the features; give --encoder")
-    from secure_fl.encoders.sentence import SentenceEncoder
-
-    model = SentenceEncoder(encoder)
-
-    def encode(texts: Sequence[str]) -> Any:
-        return scaled_features(model.encode(texts), scale, np.float32, where=str(path))
-
-    return read_class_prior(path, classes, encode)
 
 
 def _fit_network(
