@@ -49,6 +49,8 @@ from benchmarks._data import (
     newsgroups,
     shared_data,
 )
+from cli.main import exit_code_of
+from cli.output import OutputError, printing, show_failure
 
 __all__ = [
     "DataMissingError",
@@ -68,6 +70,20 @@ __all__ = [
 ]
 
 Cell: TypeAlias = str | int | float | bool | None
+
+COUNT = click.IntRange(1)
+"""Of rounds, seeds and processes."""
+
+
+def _number_of_minutes(value: str) -> float:
+    minutes = float(value)
+    if not 0 < minutes < math.inf:
+        raise ValueError
+    return minutes
+
+
+MINUTES = click.types.FuncParamType(_number_of_minutes)
+MINUTES.name = "minutes above 0"
 
 PACKAGES = ("numpy", "scipy", "concrete-python", "torch", "opacus", "scikit-learn")
 
@@ -255,8 +271,8 @@ def benchmark(
         options: further `click.option`s; their values reach the function by keyword.
 
     Returns:
-        A decorator. The command exits with 2 and one line on standard error when the data that
-        it needs are absent.
+        A decorator. The command fails as `securefl` does: with one line on standard error, with
+        --json one object on standard output, and 2 for bad input, absent data among it, or 1.
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
@@ -265,10 +281,16 @@ def benchmark(
             run = Run(quick=quick, as_json=as_json)
             try:
                 function(run, **more)
-            except DataMissingError as error:
+                with printing():
+                    run.show(question)
+            except Exception as error:
+                code = 2 if isinstance(error, DataMissingError) else exit_code_of(error)
+                if code is None:
+                    raise
                 click.echo(f"error: {error}", err=True)
-                raise SystemExit(2) from None
-            run.show(question)
+                if as_json and not isinstance(error, OutputError):
+                    show_failure(type(error).__name__, str(error), code)
+                raise SystemExit(code) from None
 
         common = [
             click.option("--quick", is_flag=True, help="Finish in under a minute."),

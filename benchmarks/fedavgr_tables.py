@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks._data import LIBSVM_FEATURES, libsvm, mnist
 from benchmarks._federations import clients_of
-from benchmarks._harness import Run, Split, Table, benchmark, paired, spread
+from benchmarks._harness import COUNT, MINUTES, Run, Split, Table, benchmark, paired, spread
 from secure_fl.data import shards
 from secure_fl.federation import Client, Federation
 
@@ -62,17 +62,24 @@ class Chosen:
 
 
 @benchmark("what are FedAvgR's regularisers worth on label shards?")
-@click.option("--rounds", default=300, show_default=True, help=f"On MNIST at most {MNIST_ROUNDS}.")
-@click.option("--epochs", default=1, show_default=True, help="Local epochs; the paper has 10.")
+@click.option(
+    "--rounds", type=COUNT, default=300, show_default=True, help=f"On MNIST at most {MNIST_ROUNDS}."
+)
+@click.option(
+    "--epochs", type=COUNT, default=1, show_default=True, help="Local epochs; the paper has 10."
+)
 @click.option("--data", default=",".join(DATA), show_default=True, help="Data sets, by comma.")
-@click.option("--seeds", default=10, show_default=True, help="The most; the paper has 10.")
+@click.option(
+    "--seeds", type=COUNT, default=10, show_default=True, help="The most; the paper has 10."
+)
 @click.option(
     "--minutes",
+    type=MINUTES,
     default=30.0,
     show_default=True,
     help="A data set's next seed is begun if it should end within them; the first always is.",
 )
-@click.option("--workers", default=2, show_default=True, help="Processes.")
+@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
 def main(
     run: Run, rounds: int, epochs: int, data: str, seeds: int, minutes: float, workers: int
 ) -> None:

@@ -34,7 +34,7 @@ from benchmarks._fedrco import (
     measured,
     searched,
 )
-from benchmarks._harness import Run, benchmark, paired
+from benchmarks._harness import COUNT, MINUTES, Run, benchmark, paired
 from secure_fl.report import figures
 
 FIGURE = REPOSITORY / "docs" / "fedrco.svg"
@@ -47,13 +47,22 @@ Setting: TypeAlias = tuple[str, int, str]
 @benchmark("does curvature pay in federated MNIST?")
 @click.option(
     "--rounds",
+    type=COUNT,
     default=500,
     show_default=True,
     help=f"The most rounds with 10 clients; with 50 one in {SLOWER} of them.",
 )
-@click.option("--minutes", default=30.0, show_default=True, help="The rounds are those that fit.")
-@click.option("--seeds", default=1, show_default=True, help="Of partition and initial weights.")
-@click.option("--workers", default=2, show_default=True, help="Processes.")
+@click.option(
+    "--minutes",
+    type=MINUTES,
+    default=30.0,
+    show_default=True,
+    help="The rounds are those that fit.",
+)
+@click.option(
+    "--seeds", type=COUNT, default=1, show_default=True, help="Of partition and initial weights."
+)
+@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 def main(run: Run, rounds: int, minutes: float, seeds: int, workers: int, device: str) -> None:
     """Trains every method for the same rounds on the same partitions."""

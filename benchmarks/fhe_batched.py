@@ -20,7 +20,7 @@ import click
 import numpy as np
 
 import fhe
-from benchmarks._harness import Run, benchmark, peak_memory
+from benchmarks._harness import COUNT, Run, benchmark, peak_memory
 
 CLASSES, BITS = 20, 8
 CONTRIBUTORS = (2, 10, 32, 100, 256)
@@ -125,7 +125,7 @@ def measure(engine: str, contributors: int, queries: int) -> dict[str, Any]:
 
 @benchmark(
     "when do encrypted decisions cost less by the batched engine?",
-    click.option("--contributors", "chosen", type=int, multiple=True, help="Only these."),
+    click.option("--contributors", "chosen", type=COUNT, multiple=True, help="Only these."),
 )
 def main(run: Run, chosen: tuple[int, ...]) -> None:
     """Core time, latency, keys, traffic and memory of both engines, and where they cross."""

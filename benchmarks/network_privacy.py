@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks._data import mnist
 from benchmarks._federations import clients_of
-from benchmarks._harness import Run, Split, benchmark, spread
+from benchmarks._harness import COUNT, Run, Split, benchmark, spread
 from dp import Ledger
 from secure_fl.data import shards
 from secure_fl.federation import Federation
@@ -56,9 +56,13 @@ class Trial:
 
 
 @benchmark("how accurate are federated networks with record-level privacy on MNIST?")
-@click.option("--rounds", default=10, show_default=True, help=f"Of {STEPS} local steps.")
-@click.option("--seeds", default=2, show_default=True, help="Partitions and initial weights.")
-@click.option("--workers", default=2, show_default=True, help="Processes.")
+@click.option(
+    "--rounds", type=COUNT, default=10, show_default=True, help=f"Of {STEPS} local steps."
+)
+@click.option(
+    "--seeds", type=COUNT, default=2, show_default=True, help="Partitions and initial weights."
+)
+@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
 def main(run: Run, rounds: int, seeds: int, workers: int) -> None:
     """Trains both methods at every epsilon and without privacy."""
     epsilons: tuple[float | None, ...] = EPSILONS

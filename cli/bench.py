@@ -91,12 +91,20 @@ def list_benchmarks(output: Output) -> None:
 def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, out: Path) -> None:
     """Run the benchmarks NAMES, each in a process of its own, and keep their results as JSON."""
     known = questions()
+    if everything and names:
+        raise click.UsageError("--all has no meaning beside names; leave out one")
     wanted = list(known) if everything else list(names)
     if not wanted:
         raise click.UsageError("name a benchmark (securefl bench list), or give --all")
     for name in wanted:
         if name not in known:
             raise click.UsageError(f"no benchmark {name!r}; securefl bench list shows them")
+    from secure_fl.files import make_folder, prove_writable
+
+    # All places are tried before the minutes that measuring takes.
+    make_folder(out)
+    for name in wanted:
+        prove_writable(out / f"{name}.json", 0)
     results = _module("_results")
     saved: dict[str, Any] = {}
     failed: dict[str, int] = {}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def digits(output: Output, out: Path, seed: int) -> None:
 
 _HOW = ("iid", "dirichlet", "pathological", "shards", "group")
 
+_OF_A_PARTITION = {
+    "alpha": "dirichlet",
+    "labels_per_client": "pathological",
+    "shards_per_client": "shards",
+    "group_column": "group",
+}
+
 
 @data.command()
 @_source
@@ -106,6 +114,9 @@ def partition(
     from secure_fl.data.splitting import Division, divide
     from secure_fl.files import refuse_existing
 
+    for option, owner in _OF_A_PARTITION.items():
+        if how != owner:
+            refuse_given({option}, f"for --how {how}; it belongs to {owner}")
     refuse_existing(out)
     options = make_read_options(**reading, group=group_column)
     (whole,) = assemble([read_records(source, options)])
@@ -190,16 +201,16 @@ def embed(
     **reading: Any,
 ) -> None:
     """Turn the text of every client file in SOURCE into features, as npz files in OUT."""
-    from secure_fl.data import write_clients
+    from secure_fl.data.npz import fill_clients
     from secure_fl.encoders.embedding import embed_clients
     from secure_fl.encoders.sentence import SentenceEncoder
-    from secure_fl.files import refuse_existing
+    from secure_fl.files import new_folder
 
-    refuse_existing(out)
-    model = SentenceEncoder(encoder)
     options = make_read_options(**reading, text=text_column)
     remarks: list[str] = []
-    with output.progress() as progress:
+    # The place is tried before the minutes that encoding takes.
+    with output.progress() as progress, new_folder(out) as aside:
+        model = SentenceEncoder(encoder)
         clients = embed_clients(
             source,
             model,
@@ -209,7 +220,7 @@ def embed(
             remark=remarks.append,
             progress=progress,
         )
-    write_clients(out, clients)
+        fill_clients(aside, clients, out)
     title = f"{out}: {len(clients)} clients, {clients[0].n_features} features"
     _show(output, clients, title, remarks)
     output.note(f"encoder {encoder}, fingerprint {model.fingerprint}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def release_promise(
     from dp import Budget, Element, InputError, Record
     from secure_fl.privacy.promises import ReleasePromise
 
+    refuse_given({"norm"} if unit == "element" else {"distance"}, f"for --unit {unit}")
     if unit == "record" and norm is None:
         raise InputError("unit record: norm missing; give --norm, a public L2 norm of a record")
     if bounds is None:
@@ -233,6 +235,7 @@ def audit(
     from dp import audit as attack
 
     if method != "release":
+        refuse_given({"distance", "bounds", "grid", "mechanism"}, f"for --method {method}")
         _audit_head(
             output,
             promise["unit"],
@@ -247,8 +250,7 @@ def audit(
             noise_share=noise_share,
         )
         return
-    if adjacency != "replace" or noise_share != 1:
-        raise click.UsageError("--adjacency, --noise-share: have no meaning for --method release")
+    refuse_given({"adjacency", "noise_share"}, "for --method release")
     terms = release_promise(**promise).terms()
     # The attack is on the noise; smoothing comes after it.
     del terms["smoothing"]

@@ -124,7 +124,7 @@ def _place_error(error: OSError) -> Exception:
 
     from secure_fl.files import place_error
 
-    return place_error(Path(error.filename or "a file"), error)
+    return place_error(Path(error.filename or "standard output or a file"), error)
 
 
 def _booked() -> dict[Any, int]:
@@ -201,3 +201,7 @@ def _fail(as_json: bool, kind: str, message: str, code: int) -> NoReturn:
         with contextlib.suppress(OSError):
             show_failure(kind, message, code)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

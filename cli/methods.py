@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from cli.given import was_given
 from secure_fl.trainers import registry
 from secure_fl.trainers.network_settings import ARCHITECTURES
 from secure_fl.trainers.settings import Declared, Facts, Family, Settings
@@ -68,7 +68,21 @@ def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
         given[_MODEL] = model
     cls = registry.find(name, family)
     refuse_foreign(cls, given)
-    return registry.make(name, family, given)
+    made = registry.make(name, family, given)
+    _refuse_idle(made, given)
+    return made
+
+
+def _refuse_idle(settings: Settings, given: Iterable[str]) -> None:
+    """A setting that another one puts out of use could only mislead: refuse it."""
+    declared = {each.name: each for each in settings.declared()}
+    for each in (declared[name] for name in given if name in declared):
+        if each.facts.of is not None and not getattr(settings, each.facts.of):
+            other = declared[each.facts.of].option
+            raise click.UsageError(f"--{each.option} has no meaning without --{other}")
+        if each.facts.unless is not None and getattr(settings, each.facts.unless):
+            other = declared[each.facts.unless].option
+            raise click.UsageError(f"--{each.option} has no meaning beside --{other}")
 
 
 def refuse_foreign(cls: type[Settings], given: Iterable[str]) -> None:
@@ -86,24 +100,6 @@ def refuse_foreign(cls: type[Settings], given: Iterable[str]) -> None:
             raise click.UsageError(
                 f"--{option} has no meaning for {registry.describe(cls)}{owners}"
             )
-
-
-def was_given(parameter: str) -> bool:
-    """Whether the command line says it, rather than a default."""
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is ParameterSource.COMMANDLINE
-
-
-def refuse_given(parameters: Iterable[str], why: str) -> None:
-    """An option that has no meaning there could only mislead: refuse it.
-
-    Args:
-        parameters: by their names in Python.
-        why: what it has no meaning for, e.g. "for --method krr" or "without --epsilon".
-    """
-    for parameter in click.get_current_context().command.params:
-        if parameter.name in parameters and was_given(parameter.name):
-            raise click.UsageError(f"{parameter.opts[0]} has no meaning {why}")
 
 
 def _option(option: str, owners: list[tuple[type[Settings], Declared]]) -> Any:

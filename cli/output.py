@@ -25,10 +25,22 @@ def show(text: str, *, newline: bool = True) -> None:
     Raises:
         OutputError: it is closed, or what it leads to is full or gone.
     """
+    with printing():
+        click.echo(text, nl=newline)
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Whatever the block writes to standard output is there when it ends.
+
+    Raises:
+        OutputError: it is closed, or what it leads to is full or gone.
+    """
     try:
         if sys.stdout is None:
             raise OSError("closed")
-        click.echo(text, nl=newline)
+        yield
+        sys.stdout.flush()
     except OSError as error:
         _forget_output()
         raise OutputError(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.output import Output, human_bytes, output_options, show_classes
 
@@ -175,26 +176,32 @@ def infer(
     if mode != "encrypted":
         if run is None or len(sources) != 1:
             raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
+        refuse_given({"out", "keys"}, f"for --mode {mode}, which prints the classes")
         _infer_in_the_clear(output, sources[0], run, mode, rows, make_read_options(**reading))
         return
     if keys is None or out is None:
         raise click.UsageError("encrypted answers need --keys and --out")
+    refuse_given({"run", "rows", *reading}, "for encrypted answers; contributions hold all of it")
     import fhe
     from fhe.advice import advice
-    from fhe.answered import record_answered, refuse_answered
+    from fhe.answered import recorded, refuse_answered, refuse_unwritable
     from secure_fl.errors import InputError
+    from secure_fl.files import prove_writable
 
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
     messages = [fhe.load_contribution(path) for path in _contributions(sources)]
     evaluation, public = fhe.load_evaluation_keys(keys), fhe.load_public_key(keys)
     refuse_answered(keys, messages)
+    # All that can be known before the evaluation's minutes: where its answer and memory go.
+    refuse_unwritable(keys)
+    prove_writable(out, 0)
     output.note(advice(evaluation.parameters, messages[0].queries))
     with output.progress() as progress:
         answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
-        size = answer.save(out)
-    record_answered(keys, answer)
+        with recorded(keys, answer):
+            size = answer.save(out)
     output.result(
         {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
         f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",

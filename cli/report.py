@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.output import Output, output_options
 
 if TYPE_CHECKING:
@@ -59,10 +60,17 @@ def report(
 
     No record is on it. What is not given is left out, and the page says so.
     """
+    from secure_fl.files import prove_writable
     from secure_fl.report import Sources, gather, write_report
     from secure_fl.report.trained import is_trained
 
+    # The place is tried before the queries of --test are measured.
+    prove_writable(out, 0)
     if is_trained(run):
+        refuse_given(
+            {"keys", "contributions", "answers", "rounds", "label_counts"},
+            "for a trained model's run; they tell of heads",
+        )
         _report_trained(output, run, out, ledgers, test, make_read_options(**reading))
         return
     sources = Sources(

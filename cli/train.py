@@ -7,8 +7,9 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.dp import promise_options, release_promise
+from cli.given import refuse_given
 from cli.heads import show_heads
-from cli.methods import chosen_method, method_options, refuse_given
+from cli.methods import chosen_method, method_options
 from cli.output import Output, output_options
 from cli.scaling import chosen_scaling, scaling_options
 from cli.trainers import (
@@ -36,7 +37,11 @@ from secure_fl.trainers.settings import Settings
     type=click.Path(path_type=Path),
     help="Folder of the clients' books; default: CLIENTS.ledgers beside their folder.",
 )
-@click.option("--budget", type=float, help="Epsilon that a new ledger may spend, at --delta.")
+@click.option(
+    "--budget",
+    type=float,
+    help="Epsilon that a new ledger may spend, at --delta; networks spend it by client and round.",
+)
 @click.option(
     "--runtime",
     type=click.Choice(["local", "flower"]),
@@ -111,6 +116,7 @@ def train(
 
         run_app(output, source, out, superlink)
         return
+    refuse_given({"superlink"}, "without --runtime flower")
     from secure_fl.data import class_counts, label_remarks
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
@@ -174,8 +180,11 @@ def train(
     for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
         output.note(note)
     if chosen.family != "heads":
+        for remark in fitted.remarks:
+            output.note(remark)
         secure = settings["aggregate"] == "secure"
-        show_model(output, out, chosen, secure, fitted, remarks, found)
+        told = (*remarks, *fitted.remarks)
+        show_model(output, out, chosen, secure, fitted, told, found)
         return
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()
@@ -251,13 +260,16 @@ def _promise(
     if epsilon is None or delta is None or unit is None:
         refuse_given(_OF_A_RELEASE | _OF_SUMS, "without --epsilon, --delta and --unit")
         refuse_given({"clip"}, "without --client-epsilon")
+        refuse_given({"ledger"}, "without noise (--client-epsilon, or --epsilon with its unit)")
         return None
     if method.method == "kahm":
         refuse_given(_OF_SUMS, "for --method kahm")
         return release_promise(epsilon, delta, unit, budget=budget, **release)
     if unit != "record" or (method.method in RECORD_LEVEL and release["norm"] is None):
         raise click.UsageError(_incomplete(method))
-    if method.family != "network":
+    if method.family == "network":
+        refuse_given({"ledger"}, "for networks that hide records; --ledgers holds each client's")
+    else:
         refuse_given({"clip"}, "without --client-epsilon")
     if method.method not in RECORD_LEVEL:
         refuse_given(_OF_SUMS, f"for --method {method.method}")

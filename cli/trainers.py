@@ -152,7 +152,10 @@ def show_model(
 @read_options
 @output_options
 def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
-    """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder."""
+    """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder.
+
+    Labels that QUERIES may hold are used to tell the accuracy alone.
+    """
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.training.loading import load_model
 

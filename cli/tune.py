@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli.data import make_read_options, read_options
-from cli.methods import refuse_given
+from cli.given import refuse_given
 from cli.output import Output, output_options
 from cli.scaling import chosen_scaling, scaling_options
 

@@ -5,17 +5,13 @@ file too: two names of one book lead to one book.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dp.errors import InputError, StorageError
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""What the storage refuses although the place is right."""
+from dp.storage import FULL, PRIVATE, sync_folder, write_aside
 
 
 def write_error(path: Path, error: OSError) -> InputError | StorageError:
@@ -80,9 +76,9 @@ def create(path: Path, content: bytes) -> None:
     target = real(path)
     aside = None
     try:
-        aside = _written_aside(target, content)
+        aside = write_aside(target, content, PRIVATE)
         os.link(aside, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except FileExistsError:
         raise
     except OSError as error:
@@ -111,14 +107,14 @@ def replace(contents: Mapping[Path, tuple[bytes, bytes]]) -> None:
     path = next(iter(contents))
     try:
         for path, (before, after) in contents.items():
-            new[path] = _written_aside(path, after)
+            new[path] = write_aside(path, after, PRIVATE)
             if len(contents) > 1:
-                old[path] = _written_aside(path, before)
+                old[path] = write_aside(path, before, PRIVATE)
         for path, aside in new.items():
             aside.replace(path)
             replaced.append(path)
         for path in contents:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except BaseException as error:
         for each in replaced:
             if each in old:
@@ -129,27 +125,3 @@ def replace(contents: Mapping[Path, tuple[bytes, bytes]]) -> None:
     finally:
         for aside in (*new.values(), *old.values()):
             aside.unlink(missing_ok=True)
-
-
-def _written_aside(path: Path, content: bytes) -> Path:
-    """A file beside `path` with that content, on the disk, readable by its owner alone."""
-    # Only the start of the name: it may be as long as a name can be.
-    aside = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
-    handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    return aside
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

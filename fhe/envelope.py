@@ -16,23 +16,21 @@ not be forged is bound by other means (fingerprints in the header, authenticated
 Standard library only, so that every package can write its artifacts with it.
 """
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
 import struct
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dp.storage import FULL, PRIVATE, sync_folder, write_aside
+
 from .errors import FormatError, InputError, StorageError, VersionError
 
 __all__ = [
     "FORMAT_VERSION",
-    "FULL",
     "MAGIC",
     "MAX_PAYLOAD",
     "PRIVATE",
@@ -56,9 +54,6 @@ MAX_HEADER = 1 << 20
 # Evaluation keys of the largest circuits are near 100 MB; nothing legitimate comes close to this.
 MAX_PAYLOAD = 1 << 30
 PUBLIC = 0o644
-PRIVATE = 0o600
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a storage that takes no more, although the place is right."""
 
 _FRAME = struct.Struct("<8sIIQ")
 _DIGEST = hashlib.sha256().digest_size
@@ -270,39 +265,22 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
         StorageError: the disk is full.
     """
     target = Path(os.path.realpath(path))
-    aside = ""
     try:
-        # mkstemp makes the file 0600 and never follows or reuses an existing one. Only the start
-        # of the name: it may be as long as a name can be.
-        handle, aside = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(aside).replace(target)
-        aside = ""
-        _sync_folder(target.parent)
+        aside = write_aside(target, data, mode)
+        try:
+            aside.replace(target)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
     except OSError as problem:
         raise write_error(path, problem) from problem
-    finally:
-        if aside:
-            with contextlib.suppress(OSError):
-                Path(aside).unlink()
 
 
 def write_error(path: str | Path, problem: OSError) -> InputError | StorageError:
     """What the operating system refused, as an error of one line: the place, or its storage."""
     kind = StorageError if problem.errno in FULL else InputError
     return kind(f"{path}: cannot be written: {problem.strerror or problem}")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _open(path: str | Path) -> BinaryIO:

@@ -3,8 +3,11 @@
 import atexit
 import contextlib
 import ctypes
+import functools
+import os
 import shutil
 import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +27,26 @@ def concrete_fhe() -> Any:
     # run on one machine it takes this one for a follower of them and calls `exit(0)`, and the
     # status, the handlers registered before it and what Python still had to write are lost.
     atexit.unregister(compiler._terminate_df_parallelization)
+    _let_forked_children_end()
     return fhe
+
+
+@functools.cache
+def _let_forked_children_end() -> None:
+    """A forked child of a process that ran a circuit ends with its status.
+
+    The library's destructors want the threads of the process that ran, which a forked child does
+    not have, and die by a signal. So a child leaves before them: `exit` calls its handlers with the
+    status, the last registered first, and `_exit` is one that takes a status. Python has ended by
+    then, with its own handlers and buffers; what C code still held in buffers is lost.
+
+    Elsewhere than in glibc there is no such handler, and a child has to end by `os._exit`.
+    """
+    on_exit = getattr(_libc, "on_exit", None)
+    if on_exit is not None:
+        on_exit.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        leave = ctypes.cast(_libc._exit, ctypes.c_void_p)
+        os.register_at_fork(after_in_child=lambda: on_exit(leave, None))
 
 
 @contextlib.contextmanager
@@ -35,20 +57,34 @@ def signals_kept() -> Iterator[None]:
     compiles, draws keys or runs a function its own handler kills the process, and what is
     half-written stays. The import and the first run leave handlers behind, that of SIGPIPE among
     them: a peer that hangs up would then kill the process, where Python raises BrokenPipeError.
+
+    Blocks of several threads may overlap: what is put back is what stood before the first of them,
+    never what another thread's library call had just set.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handlers = {number: _handler(number) for number in signal.valid_signals() - _FIXED}
+    with _blocks:
+        _open_blocks.append(_handlers() if not _open_blocks else _open_blocks[0])
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            _sigaction(number, handler, None)
+        with _blocks:
+            for number, handler in _open_blocks.pop().items():
+                _sigaction(number, handler, None)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_blocks = threading.Lock()
+_open_blocks: list[dict[int, "ctypes.Array[ctypes.c_char]"]] = []
+
+
+def _handlers() -> dict[int, "ctypes.Array[ctypes.c_char]"]:
+    return {number: _handler(number) for number in signal.valid_signals() - _FIXED}
 
 
 _FIXED = {signal.SIGKILL, signal.SIGSTOP}
 # The module `signal` sees only what was set through it, and sets from the main thread alone.
-_sigaction = ctypes.CDLL(None).sigaction
+_libc = ctypes.CDLL(None)
+_sigaction = _libc.sigaction
 _sigaction.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fhe.envelope import FULL, load_json
+from dp.storage import FULL, aside_of, sync_folder
+from fhe.envelope import load_json
 from fhe.errors import StorageError
 from secure_fl.errors import InputError
 
@@ -81,14 +82,14 @@ def new_folder(path: Path) -> Iterator[Path]:
     with placed(path):
         # A name that the file system does not take shows now, not after the work.
         target.lstat() if os.path.lexists(target) else _try_name(target)
-        aside = _aside(target)
+        aside = aside_of(target)
         aside.mkdir()
     try:
         with placed(path):
             yield aside
-            _sync_folder(aside)
+            sync_folder(aside)
             aside.replace(target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -127,7 +128,7 @@ def new_files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
                 (aside / name).replace(folder / name)
                 done.append(folder / name)
             aside.rmdir()
-            _sync_folder(folder)
+            sync_folder(folder)
     except BaseException:
         for path in done:
             path.unlink(missing_ok=True)
@@ -259,16 +260,3 @@ def read_json_object(path: Path, max_bytes: int, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {type(content).__name__}, expected a JSON object")
     return content
-
-
-def _aside(path: Path) -> Path:
-    # Beside the target: a rename is atomic only within one file system.
-    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}.tmp")
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -36,7 +36,7 @@ FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Starts with the files that take longest by the clock."""
+    """Starts with the files that take longest by the clock; lets slow tests be slow."""
     folder = Path(__file__).resolve().parent
 
     def place(item: pytest.Item) -> int:
@@ -44,6 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(name) if name in FIRST else len(FIRST)
 
     items.sort(key=place)
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,8 +2,9 @@
 
 import bz2
 import gzip
+import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,16 +14,19 @@ from secure_fl.errors import FormatError
 MAX_BYTES = 4 * 2**30
 """Decompressed bytes a reader accepts by default: 8 million records of 128 float32 features."""
 _CHUNK = 2**20
+_DICTIONARY = 2**28
+"""Bytes that an .xz file may ask for to be unpacked; `xz -9` asks for 2**26."""
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 _MARK = b"\xef\xbb\xbf"
 _FOREIGN_MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Byte-order marks of UTF-16 and UTF-32."""
 
 
 def read_capped(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The file's content, decompressed where its name ends in .bz2 or .gz, in any case.
+    """The file's content, decompressed where its name ends in .bz2, .gz or .xz, in any case.
 
     An archive is one or more streams, perhaps padded with zeros; anything else after them is
-    damage, for both kinds.
+    damage, for all kinds.
 
     Args:
         path: the file.
@@ -44,8 +48,8 @@ def read_capped(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
             chunks.append(chunk)
     except FormatError:
         raise
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise FormatError(f"{path}: damaged or truncated archive; copy the file again") from None
+    except _DAMAGED as error:
+        raise _damaged(path, error) from None
     except OSError as error:
         raise unreadable(path, error) from None
     return b"".join(chunks)
@@ -77,6 +81,16 @@ def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
         raise FormatError(f"{path}: line {line} is not UTF-8; convert the file to UTF-8") from None
 
 
+def _damaged(path: Path, error: Exception) -> FormatError:
+    """The one-line error for an archive that its format's library refuses."""
+    if isinstance(error, lzma.LZMAError) and "memory" in str(error).lower():
+        return FormatError(
+            f"{path}: needs more than {_DICTIONARY:,} bytes of memory to be unpacked; pack it with"
+            " a smaller dictionary, e.g. xz -9"
+        )
+    return FormatError(f"{path}: damaged or truncated archive; copy the file again")
+
+
 def unreadable(path: Path, error: OSError) -> FormatError:
     """The one-line error for a file that the system, or its archive format, refuses."""
     if isinstance(error, FileNotFoundError):
@@ -95,8 +109,8 @@ def beginning(path: Path) -> bytes:
     """
     try:
         return next(iter(_chunks(path)), b"").removeprefix(_MARK)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise FormatError(f"{path}: damaged or truncated archive; copy the file again") from None
+    except _DAMAGED as error:
+        raise _damaged(path, error) from None
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -106,21 +120,34 @@ def _chunks(path: Path) -> Iterator[bytes]:
     packed = compression(path)
     if packed and path.is_file() and path.stat().st_size == 0:
         raise EOFError
-    if packed == ".bz2":
-        yield from _bz2_chunks(path)
+    if packed in _DECOMPRESSORS:
+        yield from _unpacked(path, _DECOMPRESSORS[packed])
         return
     with gzip.open(path, "rb") if packed else path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
             yield chunk
 
 
-def _bz2_chunks(path: Path) -> Iterator[bytes]:
-    # bz2.open ignores whatever follows the first stream and is none; gzip.open does not.
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_DICTIONARY)
+
+
+_DECOMPRESSORS: dict[str, Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]] = {
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": _xz,
+}
+
+
+def _unpacked(
+    path: Path, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+) -> Iterator[bytes]:
+    # bz2.open and lzma.open ignore whatever follows the first stream and is none, or take it for
+    # one cut short; gzip.open does not.
     with path.open("rb") as file:
         pieces = iter(partial(file.read, _CHUNK), b"")
         data = next(pieces, b"")
         while data:
-            decompressor = bz2.BZ2Decompressor()
+            decompressor = new()
             while not decompressor.eof:
                 if chunk := decompressor.decompress(data, _CHUNK):
                     yield chunk

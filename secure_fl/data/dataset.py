@@ -26,7 +26,7 @@ class Records:
     Attributes:
         name: the client; "" where the records are nobody's in particular (queries, a test set).
         source: the file, as given.
-        labels: n labels as text.
+        labels: n labels as text; None where the file has none, as queries may.
         X: features, (n, d), float32 or float64, or scipy CSR; None where `texts` is to be encoded.
         texts: one text a record, or None.
         features: d column names, or None where the file has none.
@@ -38,7 +38,7 @@ class Records:
 
     name: str
     source: str
-    labels: tuple[str, ...]
+    labels: tuple[str, ...] | None
     X: Features = None
     texts: tuple[str, ...] | None = None
     features: tuple[str, ...] | None = None
@@ -50,15 +50,14 @@ class Records:
     def __post_init__(self) -> None:
         if (self.X is None) == (self.texts is None):
             raise ValueError("records hold either features or texts")
-        rows = len(self.texts) if self.texts is not None else self.X.shape[0]
-        if rows != len(self.labels):
+        if self.labels is not None and len(self) != len(self.labels):
             raise FeatureError(
-                f"{whose(self.name)}: {rows} records and {len(self.labels)} labels in"
+                f"{whose(self.name)}: {len(self)} records and {len(self.labels)} labels in"
                 f" {self.source}; give each record one label"
             )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.texts) if self.texts is not None else int(self.X.shape[0])
 
     @property
     def n_features(self) -> int:
@@ -177,7 +176,7 @@ def assemble(
             raise ClientError(
                 f"{whose(client.name)}: no records in {client.source}; add some or remove the file"
             )
-    known = classes or ClassList.union(client.labels for client in records)
+    known = classes or ClassList.union(map(_labels, records))
     if len(known) < 2:
         raise LabelError(
             f"all {sum(map(len, records))} records of the federation ({records[0].source}) have the"
@@ -191,6 +190,14 @@ def assemble(
         n_features, features = model.n_features, model.features
         origin = f'client "{model.name}", {model.source}'
     return tuple(_dataset(client, known, n_features, features, origin) for client in records)
+
+
+def _labels(client: Records) -> tuple[str, ...]:
+    if client.labels is None:
+        raise LabelError(
+            f"{whose(client.name)}: no labels in {client.source}; give each record one"
+        )
+    return client.labels
 
 
 def _model(records: Sequence[Records]) -> Records:
@@ -234,7 +241,7 @@ def _dataset(
         )
     if features is not None and client.features is not None and features != client.features:
         X = X[:, _order(client, features, origin)]
-    y = classes.codes(client.labels, client=client.name, where=client.where)
+    y = classes.codes(_labels(client), client=client.name, where=client.where)
     return Dataset(
         X, y, classes.names, client.name, client.source, features or client.features, client.groups
     )

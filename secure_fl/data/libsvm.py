@@ -52,7 +52,7 @@ def read_libsvm(
     """Reads LIBSVM text (UTF-8); blank lines and what follows a # are skipped.
 
     Args:
-        path: the file; .bz2 and .gz are unpacked.
+        path: the file; .bz2, .gz and .xz are unpacked.
         n_features: d; a larger index is refused. None takes the largest index present, which
             may be fewer features than another file of the same data set has.
         sparse: features as `scipy.sparse.csr_array` instead of a dense matrix.

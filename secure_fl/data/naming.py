@@ -5,11 +5,11 @@ from pathlib import Path
 LIBSVM_SUFFIXES = (".libsvm", ".svm", ".svmlight")
 SUFFIXES = (".npz", ".csv", ".tsv", *LIBSVM_SUFFIXES)
 """Endings that name a format; anything else is LIBSVM text if its first line is."""
-COMPRESSED = (".bz2", ".gz")
+COMPRESSED = (".bz2", ".gz", ".xz")
 
 
 def compression(path: Path) -> str:
-    """`.bz2`, `.gz` or nothing, in whatever case the name has it."""
+    """`.bz2`, `.gz`, `.xz` or nothing, in whatever case the name has it."""
     suffix = path.suffix.lower()
     return suffix if suffix in COMPRESSED else ""
 

@@ -4,7 +4,7 @@ import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
@@ -30,7 +30,13 @@ _ARRAYS = ("X", "y", "classes", "features", "groups")
 _REQUIRED = ("X", "y")
 
 
-def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_BYTES) -> Records:
+def read_npz(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    unlabelled: bool = False,
+) -> Records:
     """Reads arrays X (n, d) and y (n,), and where present classes, features and groups.
 
     With `classes` (C names), y holds codes into it; without, y holds the labels themselves:
@@ -41,6 +47,7 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
         path: the archive, compressed or not; arrays of Python objects are refused.
         name: the client; None takes it from the file's name (`naming.stem`), "" is no client.
         max_bytes: cap on the unpacked size of all arrays together.
+        unlabelled: y may be absent, as in queries.
 
     Raises:
         FormatError: not such an archive, damaged, over the cap, an unknown or missing array.
@@ -52,18 +59,18 @@ def read_npz(path: str | Path, *, name: str | None = None, max_bytes: int = MAX_
     """
     path = Path(path)
     client = client_name(name, path)
-    arrays = _load(path, max_bytes)
+    arrays = _load(path, max_bytes, _REQUIRED[:1] if unlabelled else _REQUIRED)
     X = as_float(arrays["X"], client=client, source=str(path))
-    y = arrays["y"]
-    if y.ndim != 1:
+    y = arrays.get("y")
+    if y is not None and y.ndim != 1:
         raise LabelError(f"{whose(client)}: y in {path} has shape {y.shape}; give one label a row")
     n = X.shape[0]
 
-    labels = _labels(y, arrays.get("classes"), client, path)
+    labels = None if y is None else tuple(_labels(y, arrays.get("classes"), client, path))
     records = Records(
         client,
         str(path),
-        tuple(labels),
+        labels,
         X,
         features=_names(arrays.get("features"), X.shape[1], "features", path),
         groups=_names(arrays.get("groups"), n, "groups", path, unique=False),
@@ -91,18 +98,23 @@ def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path
         FormatError: a class, feature or group whose name ends in NUL, which arrays of text lose.
     """
     folder = Path(folder)
+    with new_folder(folder) as aside:
+        return tuple(folder / path.name for path in fill_clients(aside, datasets, folder))
+
+
+def fill_clients(aside: Path, datasets: Iterable[Dataset], folder: Path) -> tuple[Path, ...]:
+    """As `write_clients`, into what `new_folder` of that folder gave, which is still aside."""
     written: list[Path] = []
     taken: set[str] = set()
-    with new_folder(folder) as aside:
-        for data in datasets:
-            check_name(data.name, str(folder))
-            if data.name.casefold() in taken:
-                raise ClientError(f'client "{data.name}": twice in {folder}; rename one of them')
-            if not isinstance(data.X, np.ndarray):
-                raise FeatureError(f'client "{data.name}": sparse features; write X.toarray()')
-            taken.add(data.name.casefold())
-            _write(aside / f"{data.name}.npz", data)
-            written.append(folder / f"{data.name}.npz")
+    for data in datasets:
+        check_name(data.name, str(folder))
+        if data.name.casefold() in taken:
+            raise ClientError(f'client "{data.name}": twice in {folder}; rename one of them')
+        if not isinstance(data.X, np.ndarray):
+            raise FeatureError(f'client "{data.name}": sparse features; write X.toarray()')
+        taken.add(data.name.casefold())
+        _write(aside / f"{data.name}.npz", data)
+        written.append(aside / f"{data.name}.npz")
     return tuple(written)
 
 
@@ -124,10 +136,10 @@ def _text_array(names: tuple[str, ...], what: str) -> NDArray[np.str_]:
     return array
 
 
-def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
+def _load(path: Path, max_bytes: int, required: Sequence[str]) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _members(path, archive, max_bytes)
+            members = _members(path, archive, max_bytes, required)
             return {name: _array(path, archive, info) for name, info in members.items()}
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error):
         raise FormatError(
@@ -137,9 +149,11 @@ def _load(path: Path, max_bytes: int) -> dict[str, NDArray[Any]]:
         raise unreadable(path, error) from None
 
 
-def _members(path: Path, archive: zipfile.ZipFile, max_bytes: int) -> dict[str, zipfile.ZipInfo]:
+def _members(
+    path: Path, archive: zipfile.ZipFile, max_bytes: int, required: Sequence[str]
+) -> dict[str, zipfile.ZipInfo]:
     members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-    for name in _REQUIRED:
+    for name in required:
         if name not in members:
             found = ", ".join(sorted(members)[:8]) or "nothing"
             raise FormatError(f"{path}: no array {name} (found {found}); store X and y")

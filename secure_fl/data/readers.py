@@ -8,7 +8,14 @@ from secure_fl.data._streams import MAX_BYTES
 from secure_fl.data.dataset import Dataset, Records, assemble, check_name
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import looks_like_libsvm, read_libsvm
-from secure_fl.data.naming import LIBSVM_SUFFIXES, SUFFIXES, compression, format_suffix, stem
+from secure_fl.data.naming import (
+    COMPRESSED,
+    LIBSVM_SUFFIXES,
+    SUFFIXES,
+    compression,
+    format_suffix,
+    stem,
+)
 from secure_fl.data.npz import read_npz
 from secure_fl.data.table import Columns, read_csv, read_table
 from secure_fl.errors import ClientError, FormatError
@@ -34,7 +41,7 @@ class ReadOptions:
 
 
 def read_client(path: str | Path, options: ReadOptions | None = None) -> Records:
-    """Reads one client file: .npz, .csv, .tsv, or LIBSVM text; text also .bz2 and .gz.
+    """Reads one client file: .npz, .csv, .tsv, or LIBSVM text; text also .bz2, .gz and .xz.
 
     LIBSVM text is what ends in .libsvm, .svm or .svmlight, and any file of another ending or of
     none whose first line is `label index:value ...`. The case of endings does not matter.
@@ -52,7 +59,11 @@ def read_client(path: str | Path, options: ReadOptions | None = None) -> Records
 
 
 def read_records(
-    path: str | Path, options: ReadOptions | None = None, *, all_ignored: bool = True
+    path: str | Path,
+    options: ReadOptions | None = None,
+    *,
+    all_ignored: bool = True,
+    unlabelled: bool = False,
 ) -> Records:
     """Reads a file of records that are no client's, such as queries: any name will do.
 
@@ -60,18 +71,24 @@ def read_records(
         path: the file, as `read_client`.
         options: None means `ReadOptions()`.
         all_ignored: whether every column to ignore must be there.
+        unlabelled: whether labels may be absent, but for a label column that the options name;
+            lines of LIBSVM text have a label always.
 
     Raises:
         FormatError, FeatureError, LabelError: as `read_client`.
     """
-    return _read(Path(path), options or ReadOptions(), "", all_ignored=all_ignored)
+    options = options or ReadOptions()
+    if unlabelled and options.columns.label == Columns().label:
+        options = replace(options, columns=replace(options.columns, unlabelled=True))
+    return _read(Path(path), options, "", all_ignored=all_ignored)
 
 
 def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bool) -> Records:
     kind = format_suffix(path)
     # An npz archive is compressed inside; outside it would be unpacked twice.
     if kind == ".npz" and not compression(path):
-        return read_npz(path, name=name, max_bytes=options.max_bytes)
+        unlabelled = options.columns.unlabelled
+        return read_npz(path, name=name, max_bytes=options.max_bytes, unlabelled=unlabelled)
     if kind in (".csv", ".tsv"):
         read = read_csv if all_ignored else read_table
         return read(
@@ -93,9 +110,10 @@ def _is_libsvm(path: Path, kind: str) -> bool:
 
 
 def _foreign(path: Path, more: str) -> FormatError:
+    kinds, packed = ", ".join(SUFFIXES), ", ".join(COMPRESSED)
     return FormatError(
-        f"{path}: not a client file; use {', '.join(SUFFIXES)} (text also .bz2, .gz) or LIBSVM text"
-        f" with another ending{more}"
+        f"{path}: not a client file; use {kinds} (text also {packed}) or LIBSVM text with another"
+        f" ending{more}"
     )
 
 
@@ -207,7 +225,12 @@ def _check_ignored(records: Sequence[Records], columns: Columns) -> None:
         FormatError: names the column.
     """
     headers = [set(each.header) for each in records if each.header is not None]
-    for column in columns.ignore if headers else ():
+    if columns.ignore and not headers:
+        raise FormatError(
+            f'{records[0].source}: no column "{columns.ignore[0]}" to ignore: none of the files is'
+            f" csv; leave out --ignore-column {columns.ignore[0]}"
+        )
+    for column in columns.ignore:
         if not any(column in header for header in headers):
             raise FormatError(
                 f'{records[0].source}: no column "{column}" to ignore, nor in any other of'

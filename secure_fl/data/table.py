@@ -43,12 +43,14 @@ class Columns:
             all columns but the label, the group and the ignored ones.
         group: a column that names the record's group (e.g. its site), or None.
         ignore: columns to leave out, e.g. ("id",).
+        unlabelled: the label column may be absent, as in queries.
     """
 
     label: str = "label"
     text: str | None = None
     group: str | None = None
     ignore: tuple[str, ...] = ()
+    unlabelled: bool = False
 
     def needed(self) -> tuple[str, ...]:
         """The columns that a file must have."""
@@ -72,7 +74,7 @@ def read_csv(
     """Reads a CSV file (UTF-8, RFC 4180 quoting) whose first line names the columns.
 
     Args:
-        path: the file; .bz2 and .gz are unpacked.
+        path: the file; .bz2, .gz and .xz are unpacked.
         columns: which column is what; None means `Columns()`.
         delimiter: one character; None takes the comma, or where the header then lacks a needed
             column the one of semicolon, tab and bar with which it has them all.
@@ -184,7 +186,9 @@ class _Table:
         self._kept = [i for i in range(len(header)) if i not in used] if numeric else []
         self._features = tuple(header[i] for i in self._kept)
         if numeric and not self._kept:
-            named = ", ".join((*columns.needed(), *columns.ignore))
+            named = ", ".join(
+                name for name in (*columns.needed(), *columns.ignore) if name in header
+            )
             raise FormatError(f"{self.path}: no feature columns beside {named}")
 
     def add(self, row: list[str], line: int) -> None:
@@ -196,7 +200,8 @@ class _Table:
             )
         columns, place = self._columns, self._place
         self._lines.append(line)
-        self._labels.append(row[place[columns.label]])
+        if columns.label in place:
+            self._labels.append(row[place[columns.label]])
         if columns.group is not None:
             group = row[place[columns.group]].strip()
             if "\0" in group:
@@ -215,10 +220,13 @@ class _Table:
         """All that was added."""
         self._convert()
         numeric = self._columns.text is None
+        labels = None
+        if self._columns.label in self._place:
+            labels = tuple(label_text(self._labels, client=self._client, where=self._where))
         return Records(
             self._client,
             str(self.path),
-            tuple(label_text(self._labels, client=self._client, where=self._where)),
+            labels,
             np.concatenate(self._blocks) if numeric else None,
             None if numeric else tuple(self._texts),
             self._features if numeric else None,
@@ -266,6 +274,8 @@ class _Table:
                 if _not_a_number(text):
                     found = f'"{text[:40]}"' if text.strip() else "empty"
                     mend = "write 1.5 for 1,5" if _DECIMAL_COMMA.fullmatch(text) else "correct it"
+                    if self._columns.label not in self._place:
+                        mend += f", name it if it is the label (--label-column {column})"
                     raise FeatureError(
                         f'{whose(self._client)}: feature "{column}" in line {line} of'
                         f" {self.path} is {found}, not a number; {mend}, or ignore the column"
@@ -284,7 +294,7 @@ def _places(path: Path, header: Sequence[str], columns: Columns, delimiter: str)
             raise FormatError(f"{path}: column {column!r} in the header holds a NUL; leave it out")
         place[column] = i
     for column in columns.needed():
-        if column not in place:
+        if column not in place and not (columns.unlabelled and column == columns.label):
             kind = "label column" if column == columns.label else "column"
             by = DELIMITERS.get(delimiter, delimiter)
             how = "" if delimiter == "," else f", separated by {by}"

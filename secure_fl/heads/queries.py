@@ -1,4 +1,4 @@
-"""Reading queries: a client file whose labels are not used, or a bare array."""
+"""Reading queries: a client file, with labels or without, or a bare array."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def read_queries(
     """
     if path.suffix.lower() == ".npy":
         return query_features(read_matrix(path)[rows], manifest, source=str(path)), None
-    records = read_records(path, options)
+    records = read_records(path, options, unlabelled=True)
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
@@ -40,7 +40,7 @@ def read_queries(
             raise InputError(f'{path}: no feature "{missing[0]}"; name the columns as in training')
         X = X[:, [records.features.index(name) for name in manifest.features]]
     features = query_features(np.asarray(X)[rows], manifest, source=str(path))
-    return features, [str(label) for label in records.labels[rows]]
+    return features, None if records.labels is None else list(records.labels[rows])
 
 
 def parse_rows(text: str | None) -> slice:

@@ -53,7 +53,9 @@ class LinearSettings(Settings):
     random_features: int = setting(
         0, "random Fourier features in place of the records; 0: none", least=0
     )
-    kernel_deviation: float = setting(1.0, "standard deviation of their frequencies", above=0)
+    kernel_deviation: float = setting(
+        1.0, "standard deviation of their frequencies", above=0, of="random_features"
+    )
 
     @property
     def drawn(self) -> int | None:

@@ -67,7 +67,9 @@ class NetworkSettings(Settings):
         None, "clients of a round; default: all", kind="whole", least=1
     )
     learning_rate: float = setting(0.1, "of local steps", above=0)
-    local_epochs: int = setting(1, "passes over a client's records in a round", least=1)
+    local_epochs: int = setting(
+        1, "passes over a client's records in a round", least=1, unless="local_steps"
+    )
     local_steps: int = setting(0, "mini-batches of a round; 0: by local-epochs", least=0)
     local_batch: int = setting(64, "records of a local step", least=1)
 

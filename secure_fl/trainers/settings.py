@@ -35,6 +35,8 @@ class Facts:
         least, above, most, below: bounds of a number; None for none.
         length: of the kind "wholes"; None for any from 1.
         option: its name on the command line and in files.
+        of: another setting without which, where it is 0 or off, this one has no meaning.
+        unless: another setting that takes this one's place where it is not 0 or off.
     """
 
     help: str
@@ -47,6 +49,8 @@ class Facts:
     below: float | None
     length: int | None
     option: str | None
+    of: str | None
+    unless: str | None
 
     @property
     def expected(self) -> str:
@@ -129,6 +133,8 @@ def setting(
     below: float | None = None,
     length: int | None = None,
     option: str | None = None,
+    of: str | None = None,
+    unless: str | None = None,
 ) -> T:
     """Declares a setting; see `Facts` for the arguments.
 
@@ -147,6 +153,8 @@ def setting(
         below=below,
         length=length,
         option=option,
+        of=of,
+        unless=unless,
     )
     converter: Any = attrs.Converter(_convert(facts), takes_field=True)
     return attrs.field(default=default, converter=converter, metadata={_FACTS: facts})

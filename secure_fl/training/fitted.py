@@ -36,6 +36,7 @@ class FittedModel:
         figures: of the last round: test accuracy, contraction factor and step, where there are.
         traffic: bytes that each client sent and received, by name.
         personal: clients' own models, by name; each is its client's and goes to nobody else.
+        remarks: what a person should look at before the model is used.
     """
 
     model: "LinearModel | TrainedNetwork"
@@ -43,6 +44,7 @@ class FittedModel:
     figures: Mapping[str, float]
     traffic: Mapping[str, tuple[int, int]]
     personal: Mapping[str, "TrainedNetwork"]
+    remarks: tuple[str, ...] = ()
 
     @property
     def classes_(self) -> tuple[str, ...]:

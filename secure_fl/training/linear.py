@@ -19,7 +19,7 @@ from secure_fl.trainers.linear._client import local_value
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel, mapped
-from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
+from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
 from secure_fl.training.settling import objective_of, until_settled
 
 
@@ -100,7 +100,7 @@ def train_linear_model(
             states,
             measure,
             settings=settings,
-            # Noise may carry weights anywhere, and says so by the accuracy.
+            # Noise may carry weights anywhere; what was paid for is delivered, with a remark.
             excess=None if privacy is not None else ridge_excess(objective),
             checkpoint=checkpoint,
             metrics=metrics,
@@ -113,7 +113,17 @@ def train_linear_model(
     origin = origin_of(settings, secure, seed, len(clients), spent)
     weights = model_weights(state.weights, settings)
     model = LinearModel(weights, names, width, clients[0].features, scale, random, origin)
-    return FittedModel(model, state.round, dict(figures), traffic, {})
+    large = None if privacy is None else ridge_excess(objective)(state.weights)
+    remarks = () if large is None else (_noisy(large),)
+    return FittedModel(model, state.round, dict(figures), traffic, {}, remarks)
+
+
+def _noisy(large: str) -> str:
+    return (
+        f"remark: {large}; noise outweighs what was learned, or steps are too long: the model is"
+        " hardly of use. Take fewer rounds, shorter steps, more clients or a larger ridge, or"
+        " promise less"
+    )
 
 
 def check_promise(settings: LinearSettings, *, hides_records: bool, secure: bool) -> None:
@@ -213,10 +223,6 @@ def random_features(
     rng = np.random.default_rng([seed, 1])
     variance = settings.kernel_deviation**2
     return RandomFourierFeatures.draw(width, settings.random_features, variance, rng)
-
-
-LARGEST_RATIO = 10.0
-"""Divergence is stated from this objective on, in units of that of zero weights."""
 
 
 def ridge_excess(objective: Objective) -> Excess:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from secure_fl.errors import InputError
 from secure_fl.federation import (
     AllClients,
     Client,
@@ -86,17 +87,27 @@ def last_state(
     return state
 
 
+LARGEST_RATIO = 10.0
+"""Divergence is stated from this objective on, in units of that of a model without weights."""
+
+
+def remedy_of(settings: Settings) -> str:
+    """What to do about a run that diverged."""
+    if any(declared.name == "learning_rate" for declared in settings.declared()):
+        return (
+            "steps that are too long for these features are the likely cause: lower the learning"
+            " rate or scale the features down"
+        )
+    return (
+        "a curvature that is too small is the likely cause: raise the damping or the ridge,"
+        " and keep the safeguard"
+    )
+
+
 def _watched(fed: Federation, states: States, settings: Settings, excess: Excess | None) -> States:
     """The states, up to the first one that diverged."""
     method = settings.method
-    rates = any(declared.name == "learning_rate" for declared in settings.declared())
-    remedy = (
-        "steps that are too long for these features are the likely cause: lower the learning rate"
-        " or scale the features down"
-        if rates
-        else "a curvature that is too small is the likely cause: raise the damping or the ridge,"
-        " and keep the safeguard"
-    )
+    remedy = remedy_of(settings)
     try:
         for state in states:
             who = f"{method}, round {fed.round}"
@@ -110,6 +121,29 @@ def _watched(fed: Federation, states: States, settings: Settings, excess: Excess
             f" {len(set(fed.refused))} of {len(fed.participants)} clients are not finite"
             f" ({error}); {remedy}"
         ) from error
+
+
+def check_cohort(method: Settings, clients: int, *, secure: bool) -> None:
+    """Refuses before anything is booked what the first round would refuse after it.
+
+    Args:
+        method: with the clients that it draws for a round, if it does.
+        clients: of the federation.
+        secure: whether sums are masked.
+
+    Raises:
+        InputError: more clients a round than there are, or masks for one.
+    """
+    drawn = getattr(method, "drawn", None)
+    if drawn is not None and drawn > clients:
+        raise InputError(
+            f"participation: {drawn} clients a round of a federation of {clients}; ask for fewer"
+        )
+    if secure and (drawn or clients) < 2:
+        raise InputError(
+            "secure aggregation: 1 client takes part, at least 2 are needed, for a sum of one is"
+            " that one; add clients, or leave out --aggregate secure"
+        )
 
 
 def traffic_of(fed: Federation) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from secure_fl.data import Dataset, Scale, scaled_features
-from secure_fl.errors import InputError
+from secure_fl.errors import DivergedError, InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
 from secure_fl.privacy.ledgers import Shelf, prove_room
@@ -23,8 +23,16 @@ from secure_fl.trainers.networks.local import LocalTraining
 from secure_fl.trainers.networks.models import Array, Model, accuracy
 from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.record_privacy import Books, make_plan, privacy_spent
+from secure_fl.trainers.networks.selection import lost
 from secure_fl.training.fitted import FittedModel
-from secure_fl.training.loop import federation_of, files_room, last_state, traffic_of
+from secure_fl.training.loop import (
+    LARGEST_RATIO,
+    federation_of,
+    files_room,
+    last_state,
+    remedy_of,
+    traffic_of,
+)
 from secure_fl.training.network_model import TrainedNetwork
 from secure_fl.training.settling import objective_of, until_settled
 
@@ -68,6 +76,8 @@ def train_network(
         InputError: settings that do not fit the clients.
         dp.BudgetError: a client's budget has no room for the whole run; nothing was spent.
         QuorumError: fewer clients survived a round than the threshold.
+        DivergedError: the parameters, or every client's update, are not finite or far too large;
+            or without noise the model is much worse on the training records than chance.
     """
     model = settings.specification(len(clients[0].classes), clients[0].n_features)
     settings.refuse_privacy(record=record_level is not None, client=client_level is not None)
@@ -115,6 +125,8 @@ def train_network(
             metrics=metrics,
             progress=progress,
         )
+        if client_level is None and record_level is None and not settings.personal:
+            _require_learned(members, model, settings, state)
         traffic = traffic_of(fed)
         spent = None if client_level is None else fed.privacy_statement()
     if record_level is not None:
@@ -197,6 +209,29 @@ def _of_clients(
             right = everyone.sum(personal_accuracy, model, state.parameters, *probe)
             found["personal_accuracy"] = float(right["personal_mix"]) / len(members)
     return found
+
+
+def _require_learned(
+    members: Sequence[Client], model: Model, settings: NetworkSettings, state: NetworkState
+) -> None:
+    """Refuses a model that is much worse on the training records than answers by chance.
+
+    Steps that are too long leave units that answer every record alike, with parameters that are
+    not large. One sum over clients more, as every update is; not where sums carry noise, and not
+    where the clients' own models are what is trained.
+
+    Raises:
+        DivergedError: so.
+    """
+    with Federation(members) as everyone:
+        found = everyone.sum(lost, model, state.parameters)
+    mean, chance = float(found["loss"]) / float(found["records"]), float(np.log(model.classes))
+    if mean > LARGEST_RATIO * chance:
+        raise DivergedError(
+            f"{settings.method}: training diverged, after round {state.round} the mean loss of the"
+            f" training records is {mean:.3g}, that of answers by chance {chance:.3g};"
+            f" {remedy_of(settings)}. The model was not kept"
+        )
 
 
 LARGEST_GROWTH = 1e3

@@ -41,7 +41,7 @@ from secure_fl.trainers.settings import Settings
 from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
-from secure_fl.training.loop import prove_checkpoint
+from secure_fl.training.loop import check_cohort, prove_checkpoint
 from secure_fl.training.preparing import by_length, chosen_head, known_scaling
 
 METRICS = "metrics.jsonl"
@@ -112,6 +112,7 @@ def train(
         )
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
+    check_cohort(method, len(clients), secure=secure)
     with _place(out) as aside:
         told = known
         if told is None:
@@ -259,6 +260,9 @@ def fit_heads(
             " alone"
         )
     from secure_fl.heads.record_private import RELEASED, train_record_private_heads
+    from secure_fl.trainers.linear.kahm_record_private import check_machines
+
+    check_machines(manifest.n_features, len(manifest.classes))
 
     if aside is not None:
         released = RELEASED * len(manifest.classes)

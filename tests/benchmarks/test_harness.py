@@ -1,11 +1,14 @@
 import json
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import _data
 from benchmarks._harness import (
+    COUNT,
+    MINUTES,
     DataMissingError,
     Run,
     Table,
@@ -19,6 +22,8 @@ from benchmarks._harness import (
     spread,
     timed,
 )
+from secure_fl.errors import InputError
+from secure_fl.federation import QuorumError
 
 
 def need(*parts):
@@ -84,11 +89,31 @@ def test_absent_data_end_with_2_and_one_line(monkeypatch, tmp_path):
 
     done = CliRunner().invoke(missing, ["--json"])
     assert done.exit_code == 2
-    assert done.stdout == ""
-    assert done.stderr == (
-        f"error: no newsgroups/minilm-train.npz in {tmp_path}; put the public data sets there or"
-        " point SECUREFL_DATA at them\n"
+    message = (
+        f"no newsgroups/minilm-train.npz in {tmp_path}; put the public data sets there or"
+        " point SECUREFL_DATA at them"
     )
+    assert done.stderr == f"error: {message}\n"
+    failure = {"type": "DataMissingError", "message": message, "exit_code": 2}
+    assert json.loads(done.stdout) == {"error": failure}
+
+
+@pytest.mark.parametrize(("error", "code"), [(InputError("bad"), 2), (QuorumError("few"), 1)])
+def test_a_failure_is_one_line_and_the_commands_exit_code(error, code):
+    @benchmark("does it fail?")
+    def failing(run: Run) -> None:
+        raise error
+
+    done = CliRunner().invoke(failing, [])
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", f"error: {error}\n")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf", "x"])
+@pytest.mark.parametrize("kind", [COUNT, MINUTES])
+def test_numbers_of_rounds_and_minutes_are_above_0_and_finite(kind, value):
+    with pytest.raises(click.BadParameter):
+        kind.convert(value, None, None)
+    assert kind.convert("3", None, None) == 3
 
 
 def test_a_row_needs_one_cell_a_column():

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fhe
 from tests.cli.command import PASSPHRASE, SECUREFL, refused, securefl
 
 
@@ -64,17 +66,28 @@ def test_a_batch_goes_through_all_roles(work, keys):
 
 def test_a_command_that_fails_after_it_evaluated_says_so_in_its_status(work, keys, tmp_path):
     """The library ended the process with status 0, whatever had failed."""
+    sent = tmp_path / "sent"
+    common = ("--run", work / "run", "--keys", keys, "--rows", "0:1")
+    securefl("encrypt", work / "digits" / "test.npz", *common, "--out", sent)
+    command = ["infer", sent, "--keys", keys, "--out", tmp_path / "answer", "--quiet"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [SECUREFL, *map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("error: standard output: ")
+    assert (tmp_path / "answer").exists()
+
+
+def test_an_answer_that_cannot_be_written_is_refused_before_the_evaluation(work, keys, tmp_path):
     sent, file = tmp_path / "sent", tmp_path / "afile"
     common = ("--run", work / "run", "--keys", keys, "--rows", "0:1")
     securefl("encrypt", work / "digits" / "test.npz", *common, "--out", sent)
     file.write_text("")
-    command = ["infer", sent, "--keys", keys, "--out", file / "answer", "--quiet"]
-    done = subprocess.run(
-        [SECUREFL, *map(str, command)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    line = done.stderr.strip().splitlines()[-1]
-    assert line == f"error: {file / 'answer'}: cannot be written: Not a directory"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fhe, "evaluate", None)
+        line = refused("infer", sent, "--keys", keys, "--out", file / "answer")
+    assert line == f"error: {file / 'answer'}: cannot be used: Not a directory"
 
 
 def test_known_answers_are_checked_and_taken_out(work, keys, tmp_path):
@@ -480,6 +493,37 @@ def test_data_embed_refuses_the_folder_before_anything_else(tmp_path):
     (tmp_path / "a.csv").write_text("label,text\nx,hello\n")
     line = refused("data", "embed", tmp_path / "a.csv", tmp_path / "out", "--encoder", "absent")
     assert "exists already" in line
+
+
+@pytest.mark.parametrize("place", ["afile/out", "n" * 300, "/proc/out"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, place):
+    """What comes after the place would be refused too, and is not reached."""
+    (tmp_path / "afile").touch()
+    (tmp_path / "a.csv").write_text("label,text\nx,hello\n")
+    (tmp_path / "run").mkdir()
+    out = tmp_path / place
+    embed = ("data", "embed", tmp_path / "a.csv", out, "--encoder", "absent")
+    report = ("report", tmp_path / "run", "--out", out)
+    for command in (embed, report, ("bench", "run", "fhe", "--out", out)):
+        assert place.removesuffix("/out") in refused(*command)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "afile", "run"]
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]], ids=" ".join)
+def test_a_text_of_the_parser_that_cannot_be_printed_is_one_line(arguments):
+    """By the module's name, as where no script is installed."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: standard output or a file: cannot be used: No space left on device\n"
+    )
 
 
 def test_a_wide_table_and_labels_that_hardly_meet_are_shown(tmp_path):

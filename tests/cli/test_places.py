@@ -22,6 +22,7 @@ BOOKING = {
     "kahm": ELEMENT,
     "kahm-record-private": ("--method", "kahm-record-private", *RECORD, *MASKED),
     "private-ridge": ("--method", "private-ridge", *RECORD, *MASKED),
+    "private-gradient": ("--method", "private-gradient", *RECORD, *MASKED),
     "krr": ("--method", "krr", "--client-epsilon", 1, "--clip", 1),
     "fedavg": ("--method", "fedavg", "--client-epsilon", 1, "--clip", 1, "--rounds", 2),
     "network": (*NETWORK, *RECORD),
@@ -177,7 +178,29 @@ def test_what_is_public_is_refused_before_it_is_paid_for(data, tmp_path):
         np.savez(data / f"{name}.npz", X=X, y=np.arange(30) % 5)
     line = refused("train", data, "--out", tmp_path / "run", *BOOKING["kahm-record-private"])
     assert "5 classes and 3 features" in line
-    assert spent(data) == 0
+    assert not (data.parent / "clients.ledgers").exists()
+
+
+ALONE = {
+    **{name: options for name, options in BOOKING.items() if MASKED[-1] in options},
+    "drawn": (*BOOKING["fedavg"], "--aggregate", "secure", "--participants", 1),
+    "network": (*BOOKING["network"], "--aggregate", "secure"),
+}
+
+
+@pytest.mark.parametrize("method", ALONE)
+def test_masks_for_one_client_are_refused_before_they_are_paid_for(data, tmp_path, method):
+    source = data if method == "drawn" else data / "a.npz"
+    line = refused("train", source, "--out", tmp_path / "run", *ALONE[method])
+    assert "1 client takes part, at least 2 are needed" in line
+    assert {p.name for p in tmp_path.iterdir()} == {"clients", "x.npy", "afile"}
+
+
+def test_more_clients_than_there_are_are_refused_before_they_are_paid_for(data, tmp_path):
+    options = (*BOOKING["fedavg"], "--participants", 3)
+    line = refused("train", data, "--out", tmp_path / "run", *options)
+    assert "3 clients a round of a federation of 2" in line
+    assert not (data.parent / "clients.ledgers").exists()
 
 
 @pytest.mark.parametrize("method", ["krr", "dkrr", "oneshot", "fednewton", "fednl", "fednl-cr"])

@@ -1,7 +1,9 @@
 """concrete-python in a process that does other things too."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fhe
+from fhe.library import _handler, signals_kept
 
 REPOSITORY = Path(fhe.__file__).parent.parent
 IMPORTS = """
@@ -33,6 +36,7 @@ signal.signal(signal.SIGTERM, lambda *_: asked.append("terminate"))
 signal.signal(signal.SIGINT, lambda *_: asked.append("interrupt"))
 
 import fhe
+from fhe.library import _handler, signals_kept
 
 parameters = fhe.RuleParameters(contributors=2, classes=2, bits=4, block=1, failure_exponent=40)
 keys = fhe.generate_keys(parameters)
@@ -79,6 +83,22 @@ def test_the_library_leaves_no_signal_handler_behind():
     done = python("-c", EVALUATES)
     assert done.stdout.splitlines() == ["terminate interrupt", "broken pipe"], done.stderr
     assert done.returncode == 3
+
+
+def test_blocks_of_threads_that_overlap_put_back_what_stood_before_all_of_them():
+    """The second block begins while the first one's library call has its own handlers set."""
+    first, second = signals_kept(), signals_kept()
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        with contextlib.ExitStack() as outer:
+            outer.enter_context(first)
+            signal.signal(signal.SIGUSR1, lambda *_: None)
+            kept = _handler(signal.SIGUSR1).raw[:8]
+            with second:
+                outer.close()
+        assert _handler(signal.SIGUSR1).raw[:8] != kept
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 # How a process may end, as code, and its status: the number, or minus that of a signal.
@@ -144,6 +164,40 @@ def statuses():
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_after_a_run_the_status_is_the_one_that_the_process_ended_with(statuses, ending):
     assert statuses[ending] == ENDINGS[ending][1]
+
+
+FORKED = {
+    "print('said at the end')": 0,
+    "sys.exit(3)": 3,
+    "1 / 0": 1,
+    "atexit.register(print, 'handled'); sys.exit(4)": 4,
+    "assert circuit.encrypt_run_decrypt(1) == 2; sys.exit(5)": 5,
+}
+FORKS_AFTER_A_RUN = (
+    "import atexit, json, os, signal, sys\n"
+    + RUNS_A_CIRCUIT
+    + """
+children = {}
+for code in json.loads(sys.argv[1]):
+    children[code] = os.fork()
+    if children[code] == 0:
+        signal.alarm(120)
+        exec(code)
+        break
+else:
+    ends = {code: os.waitpid(child, 0)[1] for code, child in children.items()}
+    print(json.dumps({code: os.waitstatus_to_exitcode(end) for code, end in ends.items()}))
+"""
+)
+
+
+def test_children_forked_after_a_run_end_with_their_status_too():
+    """The library's destructors, not made for them, killed those that ended by themselves."""
+    done = python("-c", FORKS_AFTER_A_RUN, json.dumps(list(FORKED)))
+    *said, found = done.stdout.splitlines()
+    assert json.loads(found) == FORKED, done.stderr
+    assert sorted(said) == ["handled", "said at the end"]
+    assert done.returncode == 0
 
 
 def test_after_a_run_nothing_that_was_to_happen_at_exit_is_lost():

@@ -1,15 +1,16 @@
 """What crosses between the roles: secrets stay, foreign and replayed messages are refused."""
 
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import numpy as np
 import pytest
 
 import fhe
-from fhe.answered import record_answered, refuse_answered
+from fhe.answered import recorded, refuse_answered
 from fhe.compiled import compiled_rule
-from fhe.envelope import read_envelope, read_header, write_envelope
+from fhe.envelope import read_envelope, read_header, write_atomic, write_envelope
 from fhe.errors import VersionError
 from fhe.inspection import describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
@@ -253,8 +254,42 @@ def test_keys_of_another_version_are_refused_with_both_named(keys, public, tmp_p
 def test_a_batch_is_answered_once(sent, public, tmp_path):
     """A replay of whole messages is caught by the evaluator's memory, another batch is not."""
     refuse_answered(tmp_path, sent)
-    record_answered(tmp_path, sent[0])
+    with recorded(tmp_path, sent[0]):
+        pass
     with pytest.raises(fhe.ContributionError, match="'c0': query batch 'b' was answered before"):
         refuse_answered(tmp_path, sent)
     refuse_answered(tmp_path, send(public, batch="b2"))
     assert b"b" not in (tmp_path / "answered").read_bytes().split()
+
+
+def test_of_many_that_evaluated_one_batch_one_delivers(sent, tmp_path):
+    """Each waits for the lock with the batch evaluated; other batches lose no line meanwhile."""
+    delivered, refused = [], []
+
+    def deliver(i):
+        batch = attrs.evolve(sent[0], batch=f"b{i % 3}")
+        try:
+            with recorded(tmp_path, batch):
+                delivered.append(batch.batch)
+        except fhe.ContributionError as error:
+            refused.append(str(error))
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(deliver, range(12)))
+    assert sorted(delivered) == ["b0", "b1", "b2"]
+    assert len(refused) == 9
+    assert all("was answered by another process meanwhile" in line for line in refused)
+    assert len((tmp_path / "answered").read_text().splitlines()) == 3
+
+
+def test_a_batch_whose_answer_could_not_be_written_may_be_answered_again(sent, tmp_path):
+    def deliver(size):
+        with recorded(tmp_path, sent[0]):
+            write_atomic(tmp_path / "out" / "answer", bytes(size))
+
+    with pytest.raises(fhe.InputError, match="cannot be written"):
+        deliver(1)
+    (tmp_path / "out").mkdir()
+    deliver(1)
+    with pytest.raises(fhe.ContributionError, match="meanwhile"):
+        deliver(1)

@@ -43,6 +43,30 @@ def test_a_rate_of_a_million_ends_with_one_line_and_code_one(tmp_path, capsys, m
     assert "lower the learning rate" in said[0]
 
 
+@pytest.mark.parametrize(("method", "rate"), [("fedavg", 100), ("localnewton", 300)])
+def test_a_network_that_answers_every_record_alike_is_noticed_by_its_loss(
+    tmp_path, capsys, method, rate
+):
+    """Its units are dead, its parameters not so large that the server alone could tell."""
+    folder = write_clients(tmp_path / "clients")
+    options = ("--model", "mlp", "--hidden", 4, "--learning-rate", rate, "--rounds", 1, "--quiet")
+    assert run("train", folder, "--out", tmp_path / "run", "--method", method, *options) == 1
+    line = capsys.readouterr().err.strip()
+    assert "the mean loss of the training records is" in line
+    assert "that of answers by chance 1.1" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_diverged_run_that_was_paid_for_is_delivered_with_a_remark(tmp_path, capsys):
+    folder = write_clients(tmp_path / "clients")
+    noise = ("--client-epsilon", 5, "--clip", 1, "--server-rate", 1e6, "--rounds", 2)
+    assert run("train", folder, "--out", tmp_path / "r", "--method", "fedavg", *noise) == 0
+    assert "remark: the objective is above" in capsys.readouterr().err
+    sound = ("--client-epsilon", 50, "--clip", 1, "--rounds", 2)
+    assert run("train", folder, "--out", tmp_path / "s", "--method", "fedavg", *sound) == 0
+    assert "remark" not in capsys.readouterr().err
+
+
 def test_a_bad_run_that_did_not_diverge_is_kept(tmp_path):
     folder = write_clients(tmp_path / "clients")
     options = ("--learning-rate", "1e-9", "--rounds", "2", "--quiet")

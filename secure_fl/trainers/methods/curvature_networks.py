@@ -85,10 +85,10 @@ class Monitored(Inverted):
 
     monitor: bool = setting(True, "bound steps far above the recent mean, or reset the client")
     rollback_above: float = setting(
-        10.0, "times the recent mean beyond which a step is bounded", above=0
+        10.0, "times the recent mean beyond which a step is bounded", above=0, of="monitor"
     )
     reset_above: float = setting(
-        1000.0, "times the recent mean beyond which a client is reset", above=0
+        1000.0, "times the recent mean beyond which a client is reset", above=0, of="monitor"
     )
 
     def __attrs_post_init__(self) -> None:

@@ -19,6 +19,7 @@ import torch
 from dp import Event, Gaussian, Ledger, Membership
 from dp.calibration import noise_multiplier
 from dp.exact import RandomSource
+from dp.storage import PRIVATE, write_aside
 from secure_fl.crypto.keys import derive, digest
 from secure_fl.federation import Client, PrivacyError
 from secure_fl.federation.checkpoint import records_digest
@@ -213,13 +214,8 @@ def _arithmetic() -> tuple[str, ...]:
 def _secret(ledger: Ledger) -> bytes:
     """32 random bytes beside the ledger, readable by its owner alone; made where there are none."""
     path = ledger.path.with_name(ledger.path.name + ".secret")
-    aside = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     if not path.exists():
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(os.urandom(SECRET))
-            file.flush()
-            os.fsync(file.fileno())
+        aside = write_aside(path, os.urandom(SECRET), PRIVATE)
         try:
             # Whole or not at all, and never over one that is there.
             os.link(aside, path)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
+from scipy.special import log_softmax
 
 from secure_fl.federation import Client, Federation, FederationError, Tree, client_step
 from secure_fl.trainers.networks.local import network_of
-from secure_fl.trainers.networks.models import Array, Model, correct, load
+from secure_fl.trainers.networks.models import Array, Model, correct, load, scores
 
 Federate: TypeAlias = Callable[[Sequence[Client]], Federation]
 Settings: TypeAlias = dict[str, float]
@@ -25,6 +26,20 @@ def scored(client: Client, model: Model, parameters: Array) -> Tree:
     load(network, parameters)
     right = correct(network, client.features, client.targets)
     return {"right": float(right), "records": float(len(client))}
+
+
+@client_step
+def lost(client: Client, model: Model, parameters: Array) -> Tree:
+    """The sum of the cross entropies of the client's records, and how many records there are."""
+    network = network_of(client, model, "cpu")
+    load(network, parameters)
+    found = log_softmax(scores(network, client.features).astype(np.float64), axis=1)
+    total = -found[np.arange(len(client)), client.targets].sum()
+    # A sum takes finite numbers alone, and whoever asks wants to know how bad it is.
+    return {"loss": float(min(total, _MOST)) if total == total else _MOST, "records": len(client)}
+
+
+_MOST = 1e300
 
 
 def folds(

@@ -1,6 +1,7 @@
 import bz2
 import gzip
 import io
+import lzma
 
 import numpy as np
 import pytest
@@ -42,7 +43,9 @@ def test_a_named_width_adds_empty_features_and_sparse_agrees_with_dense(tmp_path
     assert sparse.X.sum() == 4
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".bz2", bz2.compress), (".gz", gzip.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".bz2", bz2.compress), (".gz", gzip.compress), (".xz", lzma.compress)]
+)
 def test_compressed_files_are_read(tmp_path, suffix, pack):
     path = tmp_path / f"a.libsvm{suffix}"
     path.write_bytes(pack(b"1 1:2\r\n2 1:3\r\n"))

@@ -1,5 +1,7 @@
 import bz2
 import gzip
+import lzma
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,11 +190,11 @@ def test_what_is_not_a_client_file_is_refused_not_skipped(folder, name):
     (folder / name).write_text("x")
     assert refusal(FormatError, client_files, folder) == (
         f"{folder}/{name}: not a client file; use .npz, .csv, .tsv, .libsvm, .svm, .svmlight (text"
-        " also .bz2, .gz) or LIBSVM text with another ending; or move it elsewhere"
+        " also .bz2, .gz, .xz) or LIBSVM text with another ending; or move it elsewhere"
     )
     assert refusal(FormatError, read_client, folder / name) == (
         f"{folder}/{name}: not a client file; use .npz, .csv, .tsv, .libsvm, .svm, .svmlight (text"
-        " also .bz2, .gz) or LIBSVM text with another ending"
+        " also .bz2, .gz, .xz) or LIBSVM text with another ending"
     )
 
 
@@ -293,10 +295,12 @@ def test_selecting_records_takes_their_groups_along():
         ("A9A.T.BZ2", "A9A.T"),
         ("a.SVM", "a"),
         ("my.data.libsvm.GZ", "my.data"),
+        ("HIGGS.xz", "HIGGS"),
     ],
 )
 def test_usual_names_of_libsvm_files_are_clients_without_renaming(folder, file, name):
-    pack = {"z": gzip.compress, "2": bz2.compress}.get(file[-1].lower(), bytes)
+    packs = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    pack = packs.get(Path(file).suffix.lower(), bytes)
     (folder / file).write_bytes(pack(b"# by hand\n\n+1 1:0.5 2:1\n-1\n"))
     assert client_files(folder) == {name: folder / file}
     assert client_files(folder / file) == {name: folder / file}
@@ -350,7 +354,7 @@ def test_a_damaged_file_without_a_known_ending_is_named(folder):
     assert "damaged or truncated archive" in refusal(FormatError, client_files, folder)
 
 
-@pytest.mark.parametrize("name", ["a.NPZ.GZ", "a.npz.bz2"])
+@pytest.mark.parametrize("name", ["a.NPZ.GZ", "a.npz.bz2", "a.npz.xz"])
 def test_an_npz_packed_again_is_refused_in_any_case(folder, name):
     (folder / name).write_bytes(b"x")
     assert "not a client file" in refusal(FormatError, client_files, folder)

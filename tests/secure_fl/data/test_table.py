@@ -2,6 +2,8 @@ import bz2
 import csv
 import gzip
 import io
+import lzma
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 from secure_fl.data import Columns, read_client, read_csv
 from secure_fl.errors import FeatureError, FormatError, LabelError
 from tests.secure_fl.shared import one_line
+
+PACKS = [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)]
 
 
 def write(path, text):
@@ -42,7 +46,7 @@ def test_a_text_column_is_kept_for_encoding(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "pack"), [(".csv", bytes), (".csv.gz", gzip.compress), (".csv.bz2", bz2.compress)]
+    ("suffix", "pack"), [(".csv", bytes), *((f".csv{suffix}", pack) for suffix, pack in PACKS)]
 )
 def test_compressed_files_with_a_byte_order_mark_and_crlf(tmp_path, suffix, pack):
     path = tmp_path / f"a{suffix}"
@@ -159,7 +163,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
     assert refusal(path) == f"{path}: line 3 is not UTF-8; convert the file to UTF-8"
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+@pytest.mark.parametrize(("suffix", "pack"), PACKS)
 def test_a_damaged_or_overlarge_archive_is_refused(tmp_path, suffix, pack):
     path = tmp_path / f"b.csv{suffix}"
     packed = pack(b"label,x\n" + b"a,1\n" * 100_000)
@@ -327,12 +331,9 @@ def test_a_column_to_ignore_that_is_not_there_is_refused(tmp_path):
 # -------------------------------------------------------------------------------------- archives
 
 
-PACKS = [(".gz", gzip.compress), (".bz2", bz2.compress)]
-
-
 @pytest.mark.parametrize(("suffix", "pack"), PACKS)
 @pytest.mark.parametrize("junk", [b"j", b"junk", b"\0\0junk", b"label,x\n" * 200_000])
-def test_junk_after_a_stream_is_damage_for_both_kinds(tmp_path, suffix, pack, junk):
+def test_junk_after_a_stream_is_damage_for_all_kinds(tmp_path, suffix, pack, junk):
     path = tmp_path / f"b.csv{suffix}"
     path.write_bytes(pack(b"label,x\na,1\n") + junk)
     assert refusal(path) == f"{path}: damaged or truncated archive; copy the file again"
@@ -354,17 +355,26 @@ def test_an_archive_without_a_stream_is_damaged(tmp_path, suffix, pack):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=2000), min_size=1, max_size=3), st.integers(0, 4000))
-def test_own_reading_of_bz2_gives_what_the_library_gives(tmp_path_factory, parts, zeros):
+def test_own_reading_of_streams_gives_what_the_libraries_give(tmp_path_factory, parts, zeros):
     from secure_fl.data._streams import read_capped
 
-    path = tmp_path_factory.mktemp("bz2") / "a.bz2"
-    path.write_bytes(b"".join(map(bz2.compress, parts)) + bytes(zeros))
-    assert read_capped(path) == b"".join(parts)
+    for suffix, pack in PACKS[1:]:
+        path = tmp_path_factory.mktemp("packed") / f"a{suffix}"
+        path.write_bytes(b"".join(map(pack, parts)) + bytes(zeros))
+        assert read_capped(path) == b"".join(parts)
 
 
-@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ", "A.csv.Bz2", "A.TSV.BZ2"])
+def test_an_archive_that_asks_for_too_much_memory_says_so(tmp_path):
+    """The dictionary's size stands in the stream's header and is asked for before a byte comes."""
+    large = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
+    path = tmp_path / "b.csv.xz"
+    path.write_bytes(lzma.compress(b"label,x\na,1\n", filters=large))
+    assert "268,435,456 bytes of memory" in refusal(path)
+
+
+@pytest.mark.parametrize("name", ["A.CSV", "A.Csv.GZ", "A.csv.Bz2", "A.TSV.BZ2", "A.Csv.XZ"])
 def test_endings_count_in_any_case(tmp_path, name):
-    pack = {"z": gzip.compress, "2": bz2.compress}.get(name[-1].lower(), bytes)
+    pack = dict(PACKS).get(Path(name).suffix.lower(), bytes)
     path = tmp_path / name
     path.write_bytes(pack(b"label,x\na,1\n"))
     records = read_client(path)
