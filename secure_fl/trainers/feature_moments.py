@@ -101,6 +101,8 @@ def scaling_of_moments(
         sums = [n, *(totals[k * d + j] for k in range(POWERS))]
         mean = sums[1] / n
         second, fourth = (_power_sums(-mean, sums)[k - 1] / n for k in (2, 4))
+        # True of all numbers; of rounded sums of numbers that hardly differ it need not be.
+        fourth = max(fourth, second * second)
         deviation = math.sqrt(max(second, Fraction(0)))
         offsets.append(float(mean))
         if not deviation > NO_SPREAD * abs(offsets[-1]):
