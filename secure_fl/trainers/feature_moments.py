@@ -1,4 +1,4 @@
-"""Means and spreads of all clients' features, by one sum.
+"""Means and deviations of all clients' features, by one sum.
 
 The sum is exact: every client's totals are whole numbers of a tiny unit, sent digit by digit, so
 that masks, another order of the clients or an offset of the features change no bit of the result.
@@ -19,9 +19,10 @@ from secure_fl.federation import Client, Federation, SecureAggregation, Tree, cl
 DIGIT_BITS, DIGITS = 36, 20
 """A total is below 2^360, in units of 2^-360."""
 UNIT = Fraction(2) ** (-DIGIT_BITS * DIGITS // 2)
-POWERS = 4
+POWERS = 2
+"""Of features that are summed: for means and deviations."""
 LARGEST = 2.0**80
-"""Of a feature, so that totals of fourth powers of 2^40 records have room."""
+"""Of a feature, so that totals of squares of 2^40 records have room by far."""
 NO_SPREAD = 2.0**-44
 """A deviation below this part of the mean is the rounding of equal numbers."""
 
@@ -90,9 +91,7 @@ def scaling_of_moments(
     Args:
         digits: sum over clients of what `feature_digits` gives.
         factor: on all features.
-        unit_rows: divide by the root of the fourth central moment over the second instead, which
-            is near half the range, and then all by one number, so that records have a mean squared
-            length of 1. A rare feature then weighs as its values do, not as their rarity.
+        unit_rows: divide all by one number more, so that records have a mean squared length of 1.
     """
     n, *totals = [_total(each) for each in digits]
     d = len(totals) // POWERS
@@ -100,17 +99,13 @@ def scaling_of_moments(
     for j in range(d):
         sums = [n, *(totals[k * d + j] for k in range(POWERS))]
         mean = sums[1] / n
-        second, fourth = (_power_sums(-mean, sums)[k - 1] / n for k in (2, 4))
-        # True of all numbers; of rounded sums of numbers that hardly differ it need not be.
-        fourth = max(fourth, second * second)
+        second = _power_sums(-mean, sums)[1] / n
         deviation = math.sqrt(max(second, Fraction(0)))
         offsets.append(float(mean))
         if not deviation > NO_SPREAD * abs(offsets[-1]):
             spreads.append(1.0)
-        elif unit_rows:
-            length += float(second * second / fourth)
-            spreads.append(math.sqrt(fourth / second))
         else:
+            length += 1.0
             spreads.append(deviation)
     if unit_rows and length > 0:
         # What does not vary is 0 whatever it is divided by.
