@@ -78,9 +78,11 @@ def chosen_scaling(
     if scaling is None:
         if promise is None:
             return DEFAULT_SCALING
-        output.note(
-            "features are not scaled: privacy is promised, and only public ranges may be used"
-            " (--scaling range --public FILE); --scaling none says so"
-        )
+        # A schema has said already what becomes of numbers.
+        if not clients[0].schema:
+            output.note(
+                "features are not scaled: privacy is promised, and only public ranges may be used"
+                " (--scaling range --public FILE); --scaling none says so"
+            )
         return "none"
     return scaling

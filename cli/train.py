@@ -216,7 +216,10 @@ def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
         "beside --tuned, whose file says it",
     )
     tried = load_tuned(tuned)
-    return chosen_head(chosen, best_of(tried)), tried
+    best = best_of(tried)
+    if best.bits is not None:
+        refuse_given({"bits", "code_range"}, "beside --tuned, whose file says it")
+    return chosen_head(chosen, best), tried
 
 
 def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:

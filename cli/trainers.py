@@ -85,6 +85,8 @@ def trainer_options(function: Any) -> Any:
 def read_test_set(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
     """Labelled records of the clients' kind, from a file of any name."""
     from secure_fl.data import ClassList, assemble, read_records
+    from secure_fl.data.dataset import schema_shown
+    from secure_fl.errors import FeatureError
 
     # What the clients ignore, the test set need not have.
     (records,) = assemble(
@@ -94,6 +96,11 @@ def read_test_set(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
         features=like.features,
         manifest="the clients",
     )
+    if like.schema and records.schema != like.schema:
+        raise FeatureError(
+            f"{path}: prepared by {schema_shown(records)}, the clients by {schema_shown(like)};"
+            " prepare it by the same (securefl data prepare)"
+        )
     return records
 
 

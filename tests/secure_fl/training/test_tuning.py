@@ -139,6 +139,10 @@ def test_the_command_tunes_heads_and_models_and_train_takes_the_file(clients, tm
     facts = json.loads(out)["manifest"]
     assert found["best"].startswith(f"--batch-size {facts['batch_size']} ")
     assert len(facts["tried"]) == 2
+    save_tuned(tmp_path / "coded.json", (Tried(HeadChoice(bits=6), 1, 2),))
+    coded = ("train", tmp_path / "clients", "--tuned", tmp_path / "coded.json", "--bits", 8)
+    _, err = securefl(*coded, "--out", tmp_path / "no", check=2)
+    assert "--bits has no meaning beside --tuned" in err
     out, _ = securefl(
         "tune", tmp_path / "clients", "--methods", "fedavg,dkrr", "--rates", "0.1,1", "--json"
     )
