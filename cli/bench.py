@@ -102,6 +102,7 @@ def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, o
     from secure_fl.files import make_folder, prove_writable
 
     # All places are tried before the minutes that measuring takes.
+    was_there = out.exists()
     make_folder(out)
     for name in wanted:
         prove_writable(out / f"{name}.json", 0)
@@ -119,6 +120,8 @@ def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, o
     lines = [f"{each['file']}: {each['seconds']:.0f} s" for each in saved.values()]
     lines += [f"{name}: failed with exit code {code}" for name, code in failed.items()]
     output.result({"saved": saved, "failed": failed}, "\n".join(lines))
+    if not saved and not was_there:
+        out.rmdir()
     if failed:
         click.get_current_context().exit(1)
 
