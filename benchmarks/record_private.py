@@ -39,7 +39,7 @@ from secure_fl.trainers.linear import (
     noisy_gradient,
     private_ridge,
 )
-from secure_fl.training.train import class_prior
+from secure_fl.training.class_priors import class_prior
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 CLIENTS = (10, 100)

@@ -40,6 +40,11 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
     type=click.Choice(["plain", "secure"]),
     help="Sums in the clear or masked; default: secure. kahm has no sums.",
 )
+@click.option(
+    "--public",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of public records: every feature is scaled to [0, 1] by its ranges there.",
+)
 @click.option("--max-weight", type=float, help="secure: bound on the records of one client.")
 @click.option("--rounds", type=int, help="Default: 10. kahm has none.")
 @click.option(
@@ -59,6 +64,7 @@ def app(
     out: str,
     method: str,
     aggregate: str | None,
+    public: Path | None,
     max_weight: float | None,
     rounds: int | None,
     settings: dict[str, Any],
@@ -76,6 +82,7 @@ def app(
         "secure": None if method == "kahm" and aggregate is None else aggregate != "plain",
         "max-weight": max_weight,
         "rounds": rounds,
+        **({} if public is None else _public_ranges(public)),
         **settings,
     }
     write_app(folder, config)
@@ -89,6 +96,20 @@ def app(
         },
         f"{folder}: {method} on {clients}; start it with `{start}`",
     )
+
+
+def _public_ranges(path: Path) -> dict[str, str]:
+    """Offsets and spreads of a run's configuration."""
+    from secure_fl.data import read_records
+    from secure_fl.data.scaling import ranges_of
+    from secure_fl.errors import InputError
+
+    records = read_records(path)
+    if records.X is None:
+        raise InputError(f"{path}: holds texts, not features; embed it first (securefl data embed)")
+    found = ranges_of(records.X)
+    named = ("offsets", found.offsets), ("spreads", found.spreads)
+    return {name: ",".join(map(repr, numbers or ())) for name, numbers in named}
 
 
 @flower.command()

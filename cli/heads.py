@@ -9,6 +9,7 @@ from cli.output import Output, human_bytes, show
 if TYPE_CHECKING:
     from secure_fl.heads.bounds import ClassBounds
     from secure_fl.training.fitted import FittedHeads
+    from secure_fl.training.learned import Learned
 
 BOUND_DELTA = 0.05
 """The bounds that are printed hold with probability 1 minus this."""
@@ -20,6 +21,7 @@ def show_heads(
     fitted: "FittedHeads",
     counts: Mapping[str, int],
     remarks: tuple[str, ...],
+    learned: "Learned | None",
 ) -> None:
     """Heads that lie in the run folder OUT.
 
@@ -29,6 +31,7 @@ def show_heads(
         fitted: the heads.
         counts: records of each class over all clients; empty where they are not known.
         remarks: of the clients' labels.
+        learned: how well test records are classified, where there are some.
     """
     import attrs
 
@@ -61,11 +64,16 @@ def show_heads(
         "privacy": {name: statement.to_json() for name, statement in statements} or None,
         "manifest": attrs.asdict(manifest),
         "remarks": list(remarks),
+        "learned": None if learned is None else attrs.asdict(learned),
     }
     rows = [[name, machines[name], human_bytes(sizes[name])] for name in machines]
     output.table(data, f"{out}: {len(machines)} heads", ["client", "machines", "head"], rows)
+    if learned is not None and learned.warning is not None:
+        output.note(f"warning: {learned.warning}")
     if output.as_json or output.quiet:
         return
+    if learned is not None:
+        show(learned.text())
     _show_bounds(bounds)
     if not statements:
         show("Privacy: no guarantee; a head holds its client's records and must stay there.")

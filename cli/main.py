@@ -34,6 +34,7 @@ COMMANDS = {
     "receipt": ("cli.living:receipt", "Check receipts of erasures."),
     "report": ("cli.report:report", "Make one page of a run for whoever must sign."),
     "serve": ("cli.serve:serve", "Answer encrypted queries over a network."),
+    "tune": ("cli.tune:tune", "Choose settings by cross-validation inside the clients."),
     "train": ("cli.train:train", "Train on clients' files and write a run folder."),
     "update": ("cli.living:update", "Add records to a client's head."),
 }

@@ -11,6 +11,8 @@ from secure_fl.trainers.network_settings import ARCHITECTURES
 from secure_fl.trainers.settings import Declared, Facts, Family, Settings
 
 LINEAR = "linear"
+AUTO = "auto"
+"""Of --rounds: until the objective stops falling."""
 _MODEL = "model"
 """A setting of networks that names the family too, and so is an option of its own."""
 
@@ -49,6 +51,11 @@ def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
     Raises:
         InputError: a setting of another method, or a value out of range.
     """
+    values["settle"] = values.get("rounds") == AUTO
+    if values["settle"]:
+        from secure_fl.training.settling import MOST_ROUNDS
+
+        values["rounds"] = MOST_ROUNDS
     names = {declared.name for owners in registry.options().values() for _, declared in owners}
     given = {key: values.pop(key) for key in list(values) if key in names}
     given = {key: value for key, value in given.items() if value is not None}
@@ -99,7 +106,7 @@ def _option(option: str, owners: list[tuple[type[Settings], Declared]]) -> Any:
     facts = [declared.facts for _, declared in owners]
     kind = facts[0].kind
     flag = f"--{option}/--no-{option}" if kind == "switch" else f"--{option}"
-    shape: dict[str, Any] = {"type": _type(facts)}
+    shape: dict[str, Any] = {"type": Rounds() if option == "rounds" else _type(facts)}
     if kind == "switch":
         shape = {}
     return click.option(flag, owners[0][1].name, default=None, help=_help(owners), **shape)
@@ -117,6 +124,21 @@ def _type(facts: list[Facts]) -> Any:
         case "whole":
             return int
     return float
+
+
+class Rounds(click.ParamType[Any]):
+    """A whole number, or the word for as many as are of use."""
+
+    name = "integer|auto"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
+        """As a number, or AUTO."""
+        if value == AUTO or isinstance(value, int):
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r}: expected a whole number, or {AUTO}", param, ctx)
 
 
 class Wholes(click.ParamType[Any]):

@@ -12,6 +12,7 @@ from cli.given import refuse_given
 from cli.heads import show_heads
 from cli.methods import chosen_method, method_options
 from cli.output import Output, output_options
+from cli.scaling import chosen_scaling, scaling_options
 from cli.trainers import (
     CLIENT_PRIVACY,
     TRAINERS_ONLY,
@@ -27,7 +28,7 @@ from secure_fl.trainers.settings import Settings
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder.")
 @click.option("--classes", help="Class names, separated by commas; default: those in the files.")
-@click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
+@scaling_options
 @click.option("--encoder", default="none", show_default=True, help="What made the features.")
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
@@ -58,6 +59,11 @@ from secure_fl.trainers.settings import Settings
     " folder of them) and only its heads are trained.",
 )
 @channel_options
+@click.option(
+    "--tuned",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of `securefl tune --out`: heads take the best settings of it.",
+)
 @method_options
 @trainer_options
 @read_options
@@ -68,6 +74,8 @@ def train(
     out: Path,
     classes: str | None,
     scale: float,
+    scaling: str | None,
+    public: Path | None,
     encoder: str,
     seed: int,
     epsilon: float | None,
@@ -89,6 +97,7 @@ def train(
     runtime: str,
     superlink: str | None,
     federation: Path | None,
+    tuned: Path | None,
     **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
@@ -127,8 +136,10 @@ def train(
 
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
+    chosen, tried = _tuned(chosen, tuned)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
+        refuse_given({"test"}, "beside --federation; one party's heads do not answer alone")
     given = (epsilon, delta, unit)
     if epsilon is not None and settings["client_epsilon"] is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
@@ -155,32 +166,69 @@ def train(
             "out": out,
             "on_progress": progress,
         }
+        given_test = settings["test"]
+        test = None if given_test is None else read_test_set(given_test, reading, clients[0])
         if manifest is not None:
             fitted: Any = train_party(clients, manifest, **common)
         else:
-            test = settings["test"]
+            map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
             fitted = run(
                 clients,
                 chosen,
                 secure=settings["aggregate"] == "secure",
                 scale=scale,
+                scaling=map_of,
+                tried=tried,
+                settle=settings["settle"],
                 encoder=encoder,
-                test=None if test is None else read_test_set(test, reading, clients[0]),
+                test=test,
                 checkpoint=settings["checkpoint"],
                 on_round=output.note,
                 **common,
             )
+        found = None
+        if test is not None:
+            found = _learned(fitted, test, promise is not None, bool(remarks))
     for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
         output.note(note)
     if chosen.family != "heads":
         for remark in fitted.remarks:
             output.note(remark)
         secure = settings["aggregate"] == "secure"
-        show_model(output, out, chosen, secure, fitted, (*remarks, *fitted.remarks))
+        told = (*remarks, *fitted.remarks)
+        show_model(output, out, chosen, secure, fitted, told, found)
         return
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()
-    show_heads(output, out, fitted, class_counts(counted), remarks)
+    show_heads(output, out, fitted, class_counts(counted), remarks, found)
+
+
+def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
+    """The method with the best settings of a file of `securefl tune`, and what was tried."""
+    if tuned is None:
+        return chosen, ()
+    from secure_fl.trainers.head_tuning import best_of
+    from secure_fl.training.preparing import chosen_head
+    from secure_fl.training.tuning import load_tuned
+
+    refuse_given(
+        {"batch_size", "regularisation", "regularisation_factor", "measure"},
+        "beside --tuned, whose file says it",
+    )
+    tried = load_tuned(tuned)
+    best = best_of(tried)
+    if best.bits is not None:
+        refuse_given({"bits", "code_range"}, "beside --tuned, whose file says it")
+    return chosen_head(chosen, best), tried
+
+
+def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:
+    """What training left, measured on the test records."""
+    from secure_fl.training.fitted import FittedHeads
+    from secure_fl.training.learned import learned
+
+    space = fitted.manifest if isinstance(fitted, FittedHeads) else fitted.model
+    return learned(fitted, test, scaling=space.scaling_map, private=private, disjoint=disjoint)
 
 
 def _read(
@@ -273,13 +321,13 @@ def _incomplete(method: Settings) -> str:
     return f"--method {method.method} needs all of --epsilon, --delta{more}"
 
 
-_AGREED = frozenset({"classes", "scale", "encoder"}) | {
+_AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder", "tuned"}) | {
     declared.name for declared in find("kahm").declared()
 }
 _OF_A_RELEASE = frozenset(
     {"distance", "norm", "bounds", "grid", "mechanism", "smoothing", "ledgers", "budget"}
 )
-_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation"}
+_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation", "tuned"}
 
 
 RELEASED = "kahm-record-private"

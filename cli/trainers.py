@@ -12,6 +12,7 @@ from secure_fl.trainers.settings import Settings
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions
     from secure_fl.training.fitted import FittedModel
+    from secure_fl.training.learned import Learned
 
 _OPTIONS = (
     click.option(
@@ -23,7 +24,7 @@ _OPTIONS = (
     click.option(
         "--test",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="method: measure the accuracy on this labelled file after every round.",
+        help="Say how well this labelled file is classified; methods by rounds after every round.",
     ),
     click.option(
         "--checkpoint",
@@ -69,7 +70,7 @@ _OPTIONS = (
 CLIENT_PRIVACY = frozenset({"client_delta", "client_noise"})
 """Parameters that say more of --client-epsilon."""
 TRAINERS_ONLY = CLIENT_PRIVACY | {
-    *("aggregate", "test", "checkpoint", "client_epsilon", "clip", "ledger"),
+    *("aggregate", "checkpoint", "client_epsilon", "clip", "ledger"),
 }
 """Parameters of the options above that heads do not have."""
 
@@ -84,6 +85,8 @@ def trainer_options(function: Any) -> Any:
 def read_test_set(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
     """Labelled records of the clients' kind, from a file of any name."""
     from secure_fl.data import ClassList, assemble, read_records
+    from secure_fl.data.dataset import schema_shown
+    from secure_fl.errors import FeatureError
 
     # What the clients ignore, the test set need not have.
     (records,) = assemble(
@@ -93,6 +96,11 @@ def read_test_set(path: Path, reading: "ReadOptions", like: "Dataset") -> "Datas
         features=like.features,
         manifest="the clients",
     )
+    if like.schema and records.schema != like.schema:
+        raise FeatureError(
+            f"{path}: prepared by {schema_shown(records)}, the clients by {schema_shown(like)};"
+            " prepare it by the same (securefl data prepare)"
+        )
     return records
 
 
@@ -103,8 +111,11 @@ def show_model(
     secure: bool,
     fitted: "FittedModel",
     remarks: tuple[str, ...],
+    learned: "Learned | None",
 ) -> None:
     """A model that lies in the run folder OUT, and what making it took."""
+    import attrs
+
     from secure_fl.training.model_files import FILE, PERSONAL
 
     size = (out / FILE).stat().st_size
@@ -123,6 +134,7 @@ def show_model(
         },
         "privacy": fitted.model.origin.get("privacy"),
         "remarks": list(remarks),
+        "learned": None if learned is None else attrs.asdict(learned),
     }
     figures = "".join(f", {name} {value:.4g}" for name, value in fitted.figures.items())
     lines = [
@@ -131,9 +143,13 @@ def show_model(
         f" model {human_bytes(size)}",
         f"privacy: {fitted.privacy}",
     ]
+    if learned is not None:
+        lines.insert(1, learned.text())
     if fitted.personal:
         lines.append(f"{out / PERSONAL}: each client's own model, for that client alone")
     output.result(data, "\n".join(lines))
+    if learned is not None and learned.warning is not None:
+        output.note(f"warning: {learned.warning}")
 
 
 @click.command()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from kahm.bank import Bank
 from kahm.batches import BATCHINGS, Batching, batch_count, split, split_rows
 from kahm.errors import InputError
-from kahm.machine import KAHM, smoother
+from kahm.machine import KAHM, REGULARISATIONS, Regularisation, smoother
 from kahm.measures import MEASURES, Measure
 from kahm.rule import classify, feature_map, global_measure
 
@@ -16,10 +16,12 @@ __all__ = [
     "BATCHINGS",
     "KAHM",
     "MEASURES",
+    "REGULARISATIONS",
     "Bank",
     "Batching",
     "InputError",
     "Measure",
+    "Regularisation",
     "SpaceFoldingClassifier",
     "batch_count",
     "classify",

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kahm._typing import Array, IntArray
 from kahm.checks import feature_matrix
 from kahm.errors import InputError
+from kahm.machine import Regularisation, check_regularisation
 from kahm.measures import Measure, check_measure
 from kahm.stack import (
     Doubt,
@@ -78,6 +79,8 @@ class Bank:
         n_cells: int,
         *,
         dtype: type = np.float32,
+        regularisation: Regularisation = "absolute",
+        factor: float = 1.0,
     ) -> "Bank":
         """One machine per batch.
 
@@ -86,12 +89,17 @@ class Bank:
             cells: the cell of each batch, in [0, n_cells).
             n_cells: number of cells.
             dtype: of the stored records: float32 (half the memory, measures to 1e-5) or float64.
+            regularisation: one of `kahm.machine.REGULARISATIONS`.
+            factor: on lambda*, above 0.
 
         Raises:
-            InputError: no batch, an empty batch, feature counts that differ, a row that is not
+            InputError: an unknown regularisation, a factor out of range, no batch, an empty batch,
+                feature counts that differ, a row that is not
                 finite, or a cell out of range.
         """
-        return cls.fit_noting(batches, cells, n_cells, dtype=dtype)[0]
+        return cls.fit_noting(
+            batches, cells, n_cells, dtype=dtype, regularisation=regularisation, factor=factor
+        )[0]
 
     @classmethod
     def fit_noting(
@@ -101,8 +109,11 @@ class Bank:
         n_cells: int,
         *,
         dtype: type = np.float32,
+        regularisation: Regularisation = "absolute",
+        factor: float = 1.0,
     ) -> tuple["Bank", NDArray[np.bool_]]:
         """As `fit`, and which batches do not spread, so that their mean alone is stored, (B,)."""
+        check_regularisation(regularisation, factor)
         cells = np.asarray(cells, dtype=np.int64)
         if not batches:
             raise InputError("batches: none given, a bank needs at least 1")
@@ -125,11 +136,18 @@ class Bank:
             members = np.flatnonzero(sizes == n)
             records = np.stack([checked[i] for i in members]).astype(np.float64)
             with one_thread() if n <= SMALL else nullcontext():
-                stacks[n], flat = fit_stack(records)
+                stacks[n], flat = fit_stack(records, regularisation, factor)
             if flat.any():
                 for i in members[flat]:
                     checked[i] = checked[i].mean(axis=0, keepdims=True, dtype=np.float64)
-                bank, more = cls.fit_noting(checked, cells, n_cells, dtype=dtype)
+                bank, more = cls.fit_noting(
+                    checked,
+                    cells,
+                    n_cells,
+                    dtype=dtype,
+                    regularisation=regularisation,
+                    factor=factor,
+                )
                 more[members[flat]] = True
                 return bank, more
         order = np.argsort(sizes, kind="stable")

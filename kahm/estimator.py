@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from kahm._typing import Array, IntArray
 from kahm.bank import Bank
 from kahm.batches import Batching, split
+from kahm.machine import Regularisation
 from kahm.measures import Measure
 
 
@@ -23,6 +24,9 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         batching: "order" (storage order) or "clusters" (k-means, remark 11).
         dtype: of the stored records: "float64", or "float32" at half the time and memory, with
             measures to 1e-5.
+        regularisation: "absolute", lambda* of eq. (149), or "relative": of the records over their
+            root mean square, so that folds do not depend on the unit of the features.
+        regularisation_factor: on lambda*, above 0.
         random_state: seed or Generator of the clusters' first centres.
 
     Attributes:
@@ -37,12 +41,16 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         measure: Measure = "folding",
         batching: Batching = "order",
         dtype: str = "float64",
+        regularisation: Regularisation = "absolute",
+        regularisation_factor: float = 1.0,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         self.batch_size = batch_size
         self.measure = measure
         self.batching = batching
         self.dtype = dtype
+        self.regularisation = regularisation
+        self.regularisation_factor = regularisation_factor
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -131,7 +139,14 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             for batch in split(X[codes == c], self.batch_size, self.batching, rng):
                 batches.append(batch)
                 cells.append(int(c))
-        return Bank.fit(batches, cells, len(self.classes_), dtype=np.dtype(self.dtype).type)
+        return Bank.fit(
+            batches,
+            cells,
+            len(self.classes_),
+            dtype=np.dtype(self.dtype).type,
+            regularisation=self.regularisation,
+            factor=self.regularisation_factor,
+        )
 
     def _smallest_unfilled(self, cell: int) -> int | None:
         """The machine of the class with room for more records, if there is one."""

@@ -5,6 +5,7 @@ they change the formula; each is said beside its line.
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -22,6 +23,24 @@ MIN_RANGE = 1e-3
 """Algorithm 1, line 3: a direction along which the records spread less is dropped."""
 RANK_TOLERANCE = 1e-14
 """Variance relative to the largest below which an eigenvalue is rounding, not a direction."""
+
+Regularisation = Literal["absolute", "relative"]
+"""lambda* of eq. (149), which is in the data's units squared, or the same of the records divided by
+their root mean square, whatever unit they are in: folds then do not depend on a factor on all
+features (A of c X at c x is c A(x)). Only the first is the paper's."""
+
+REGULARISATIONS: tuple[Regularisation, ...] = get_args(Regularisation)
+
+
+def check_regularisation(regularisation: str, factor: float) -> None:
+    """Raises InputError unless it is one of REGULARISATIONS, and the factor finite and above 0."""
+    if not (np.isfinite(factor) and factor > 0):
+        raise InputError(f"lambda factor: found {factor}, expected a finite number above 0")
+    if regularisation not in REGULARISATIONS:
+        raise InputError(
+            f"regularisation: {regularisation!r} is unknown, expected one of"
+            f" {', '.join(REGULARISATIONS)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -89,8 +108,12 @@ def fixed_point(eigenvalues: Array, energies: Array, tau: float) -> float:
     return float(brentq(gap, 0.0, upper, xtol=1e-14 * upper, rtol=1e-14))
 
 
-def regularisation(K: Array, X: Array) -> float:
-    """lambda* of eq. (149)."""
+def strength(K: Array, X: Array, kind: Regularisation = "absolute") -> float:
+    """lambda* of eq. (149), of the records as they are or over their root mean square."""
+    if kind == "relative":
+        largest = float(np.abs(X).max()) or 1.0  # first, for squares of tiny records vanish
+        X = X / largest
+        X = X / (float(np.sqrt(np.mean(np.square(X)))) or 1.0)
     tau = 2.0 * float(np.sum(np.square(X))) / X.size
     eigenvalues, eigenvectors = np.linalg.eigh(K)
     energies = np.sum(np.square(eigenvectors.T @ X), axis=1) / X.size
@@ -121,15 +144,21 @@ class KAHM:
     solver: tuple[Array, bool] | None
 
     @classmethod
-    def fit(cls, X: object) -> "KAHM":
+    def fit(
+        cls, X: object, regularisation: Regularisation = "absolute", factor: float = 1.0
+    ) -> "KAHM":
         """Fits a machine to the records.
 
         Args:
             X: records, shape (N, d), N >= 1, finite.
+            regularisation: one of REGULARISATIONS.
+            factor: on lambda*, above 0; other than 1 it departs from eq. (149).
 
         Raises:
-            InputError: no record, or a row that is not finite.
+            InputError: no record, a row that is not finite, an unknown regularisation, or a
+                factor out of range.
         """
+        check_regularisation(regularisation, factor)
         records = feature_matrix(X, name="records").astype(np.float64)
         if len(records) == 0:
             raise InputError("records: 0 rows, a machine needs at least 1")
@@ -140,7 +169,7 @@ class KAHM:
             return cls(records, centre, whitening, None)
         encoded = about @ whitening.T
         K = np.exp(kernel_exponents(encoded, encoded))
-        K[np.diag_indices_from(K)] += regularisation(K, records)
+        K[np.diag_indices_from(K)] += factor * strength(K, records, regularisation)
         return cls(records, centre, whitening, cho_factor(K))
 
     def weights(self, points: object) -> Array:

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from kahm._typing import Array, IntArray
-from kahm.machine import MAX_DIRECTIONS, MIN_RANGE, RANK_TOLERANCE, centred, nonzero
+from kahm.machine import (
+    MAX_DIRECTIONS,
+    MIN_RANGE,
+    RANK_TOLERANCE,
+    Regularisation,
+    centred,
+    nonzero,
+)
 from kahm.measures import Measure, angle_share, combine, half_sine_sq, measure_folds
 
 _ROUNDINGS = 32
@@ -143,9 +150,14 @@ def kept_directions(singular: Array, U: Array) -> NDArray[np.bool_]:
     return kept
 
 
-def _regularisation(eigenvalues: Array, eigenvectors: Array, G: Array, n_features: int) -> Array:
+def _strength(
+    eigenvalues: Array, eigenvectors: Array, G: Array, n_features: int, kind: Regularisation
+) -> Array:
     """lambda* of eq. (149) for every machine, shape (m,), by bisection of eq. (150)."""
     n_values = G.shape[1] * n_features
+    if kind == "relative":
+        squares = np.trace(G, axis1=1, axis2=2)
+        G = G * (n_values / np.where(squares > 0, squares, 1.0))[:, None, None]
     energies = np.einsum("mni,mnk,mki->mi", eigenvectors, G, eigenvectors, optimize=True)
     energies = np.maximum(energies, 0.0) / n_values
     upper = energies.sum(axis=1)
@@ -159,11 +171,15 @@ def _regularisation(eigenvalues: Array, eigenvectors: Array, G: Array, n_feature
     return 0.5 * (low + high) + tau
 
 
-def fit_stack(records: Array) -> tuple[Stack, NDArray[np.bool_]]:
+def fit_stack(
+    records: Array, regularisation: Regularisation = "absolute", factor: float = 1.0
+) -> tuple[Stack, NDArray[np.bool_]]:
     """Fits machines of equal size.
 
     Args:
         records: shape (m, N, d), float64.
+        regularisation: one of `kahm.machine.REGULARISATIONS`.
+        factor: on lambda*.
 
     Returns:
         The stack, and a mask (m,) of the machines whose records do not spread; their rows of the
@@ -184,15 +200,16 @@ def fit_stack(records: Array) -> tuple[Stack, NDArray[np.bool_]]:
     U, singular, kept = U[:, :, :widest], singular[:, :widest], kept[:, :widest]
     n_kept = kept.sum(axis=1)
     flat = n_kept == 0
-    factor = (n_records - 1) / np.maximum(n_kept, 1)
-    encoded = U * (kept * np.sqrt(factor)[:, None])[:, None, :]
+    rest = (n_records - 1) / np.maximum(n_kept, 1)
+    encoded = U * (kept * np.sqrt(rest)[:, None])[:, None, :]
     inverse = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)
     inner = encoded @ encoded.transpose(0, 2, 1)
     norms = np.diagonal(inner, axis1=1, axis2=2)
     K = np.exp(np.minimum(inner - 0.5 * (norms[:, :, None] + norms[:, None, :]), 0.0))
     eigenvalues, vectors = np.linalg.eigh(K)
     eigenvalues = np.maximum(eigenvalues, 0.0)
-    lam = np.where(flat, 1.0, _regularisation(eigenvalues, vectors, G, n_features))[:, None]
+    strength = factor * _strength(eigenvalues, vectors, G, n_features, regularisation)
+    lam = np.where(flat, 1.0, strength)[:, None]
     solver = (vectors * (lam / (eigenvalues + lam))[:, None, :]) @ vectors.transpose(0, 2, 1)
     return Stack(encoded, inverse, solver), flat
 

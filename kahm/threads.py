@@ -27,8 +27,10 @@ class SingleThread:
                 ThreadpoolController,
             )
 
-            self._modules = len(sys.modules)
+            modules = len(sys.modules)
+            # The controller first: another thread that sees the number finds it there.
             self._controller = ThreadpoolController()
+            self._modules = modules
         return self._controller.limit(limits=1)
 
 

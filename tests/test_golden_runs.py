@@ -53,6 +53,8 @@ def method_of(name, rounds):
         return network("fedavg", model="mlp", rounds=rounds, hidden=(4,))
     if name == "fedrco":
         return network("fedrco", model="mlp", rounds=rounds, hidden=(4,))
+    if name == "fedavg":
+        return linear(name, rounds=rounds, learning_rate=0.1)  # the default of then
     return linear(name, rounds=rounds)
 
 

@@ -25,15 +25,25 @@ from secure_fl.data.readers import (
     width_is_private,
 )
 from secure_fl.data.remarks import label_remarks
-from secure_fl.data.scaling import check_scale, scaled_features
+from secure_fl.data.scaling import (
+    SCALINGS,
+    Scale,
+    Scaling,
+    check_scale,
+    scaled_features,
+    scaling_of,
+)
 from secure_fl.data.table import Columns, read_csv
 
 __all__ = [
+    "SCALINGS",
     "ClassList",
     "Columns",
     "Dataset",
     "ReadOptions",
     "Records",
+    "Scale",
+    "Scaling",
     "as_float",
     "assemble",
     "by_group",
@@ -55,6 +65,7 @@ __all__ = [
     "read_npz",
     "read_records",
     "scaled_features",
+    "scaling_of",
     "shards",
     "width_is_private",
     "within",

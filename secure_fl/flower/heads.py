@@ -21,7 +21,7 @@ from attrs import frozen
 
 import dp
 from secure_fl.crypto.keys import Directory, Identity, verify
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, Scaling
 from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
 from secure_fl.federation import Client, wire
@@ -32,7 +32,13 @@ from secure_fl.flower.transport import Requester
 from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.index import index_path, load_index
-from secure_fl.heads.manifest import Manifest, load_manifest, make_manifest, save_manifest
+from secure_fl.heads.manifest import (
+    Manifest,
+    load_manifest,
+    make_manifest,
+    save_manifest,
+    scaling_facts,
+)
 from secure_fl.heads.released import (
     STATEMENT_FILES,
     save_statements,
@@ -52,7 +58,8 @@ class HeadRecipe:
     """How all clients train their heads; public.
 
     Attributes:
-        batch_size, batching, measure, bits, low, high, rule, encoder: as `Manifest`'s.
+        batch_size, batching, regularisation, regularisation_factor, measure, bits, low, high, rule,
+            encoder: as `Manifest`'s.
         seed: of the batches when they are clusters.
         privacy: what every client promises; None for heads of the records themselves.
         method: kahm-record-private makes one public head of masked sums of all clients, see
@@ -61,6 +68,8 @@ class HeadRecipe:
 
     batch_size: int = 100
     batching: str = "order"
+    regularisation: str = "absolute"
+    regularisation_factor: float = 1.0
     measure: str = "folding"
     bits: int = 8
     low: float = 0.0
@@ -91,6 +100,10 @@ class HeadRecipe:
             records_digest([Client(data.name, data.X, data.y)]),
             [manifest.classes, manifest.scale, self.batch_size, self.batching, self.seed],
             repr(self.privacy),
+            # Only where there is something to say: kept heads of earlier versions stay valid.
+            *([manifest.scaling_map.to_json()] if manifest.scaling != "none" else ()),
+            *([self.regularisation] if self.regularisation != "absolute" else ()),
+            *([self.regularisation_factor] if self.regularisation_factor != 1.0 else ()),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
@@ -102,7 +115,7 @@ class HeadKeeper:
         name: of the client.
         clients: of the plan.
         classes: of the plan.
-        scale: of the plan.
+        scaling: of the plan.
         recipe: of the plan.
         load: reads the records; unscaled.
         folder: receives a run folder for each federation, named by its fingerprint.
@@ -115,7 +128,7 @@ class HeadKeeper:
         name: str,
         clients: Sequence[str],
         classes: tuple[str, ...],
-        scale: float,
+        scaling: Scaling,
         recipe: HeadRecipe,
         load: Callable[[], Dataset],
         folder: Path,
@@ -125,7 +138,7 @@ class HeadKeeper:
         self._name = name
         self._clients = clients
         self._classes = classes
-        self._scale = scale
+        self._scaling = scaling
         self._recipe = recipe
         self._load = load
         self._folder = folder
@@ -215,7 +228,7 @@ class HeadKeeper:
             n_features=data.n_features,
             features=data.features,
             schema=data.schema,
-            scale=self._scale,
+            **scaling_facts(self._scaling),
             encoder_fingerprint=described["encoder_fingerprint"],
         )
         ordered = tuple(name for name in self._clients if name in clients)
@@ -254,7 +267,7 @@ class HeadKeeper:
         self, manifest: Manifest, data: Dataset
     ) -> tuple[Head, list[tuple[str, dp.Statement]]]:
         plan, ledger = self._recipe.privacy, self._ledger
-        own = self._name, head_inputs(data, self._scale), data.y
+        own = self._name, head_inputs(data, self._scaling), data.y
         source = {self._name: whole_path(data.source)}
         if plan is None:
             if ledger is not None:
@@ -277,7 +290,7 @@ def train_remote_heads(
     recipe: HeadRecipe,
     *,
     classes: tuple[str, ...],
-    scale: float,
+    scaling: Scaling,
     threshold: int,
     progress: Callable[[str], None],
 ) -> Manifest:
@@ -291,7 +304,7 @@ def train_remote_heads(
         clients: names, in the evaluator's order.
         recipe: how to train.
         classes: class names.
-        scale: constant factor on all features.
+        scaling: of every feature.
         threshold: clients that must have a head.
         progress: receives one line a step.
 
@@ -311,7 +324,7 @@ def train_remote_heads(
             n_features=n_features,
             features=names,
             schema=schema,
-            scale=scale,
+            **scaling_facts(scaling),
             encoder_fingerprint=fingerprint,
         )
         request = {"do": "head", "federation": manifest.facts}

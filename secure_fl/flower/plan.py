@@ -8,18 +8,23 @@ import attrs
 from attrs import frozen
 
 import dp
-from secure_fl.data import check_scale
+from secure_fl.data import Scaling, check_scale
 from secure_fl.errors import InputError
 from secure_fl.flower.heads import HeadRecipe
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.registry import hiding_records, make, methods
 
-_OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold", "features"}
+_OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold", "features"} | {
+    *("offsets", "spreads"),
+}
 _LINEAR = {"secure", "seed", "checkpoint", "max-weight"} | {
     *("client-epsilon", "client-delta", "clip", "ledger"),
 }
 _RECORD = {"epsilon", "delta", "norm", "ledger"}
+_OF_MACHINES = {"batch_size", "batching", "regularisation", "regularisation_factor"} | {
+    *("low", "high"),
+}
 HEADS = ("kahm", "kahm-record-private")
 _PROMISE = {"epsilon", "delta", "norm"} | {
     "unit",
@@ -44,6 +49,8 @@ class Plan:
         secure, seed: of a linear model: whether sums are masked, and the experiment's randomness.
         out: run folder that the server writes; must not exist.
         scale: constant factor on all features.
+        offsets, spreads: of every feature, public: it becomes (x - offset) / spread before the
+            factor; both empty for features as they are.
         wait: seconds that the start waits for clients.
         time_out: seconds that a node has for one message.
         threshold: clients that must be left in a sum, or must have a head.
@@ -63,6 +70,8 @@ class Plan:
     secure: bool = False
     seed: int = 0
     scale: float = 1.0
+    offsets: tuple[float, ...] = ()
+    spreads: tuple[float, ...] = ()
     wait: float = 60.0
     time_out: float = 600.0
     threshold: int | None = None
@@ -76,6 +85,13 @@ class Plan:
     delta: float = 1e-5
     norm: float | None = None
     ledger: Path | None = None
+
+    @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        if not self.offsets and not self.spreads:
+            return Scaling(factor=self.scale)
+        return Scaling(kind="range", factor=self.scale, offsets=self.offsets, spreads=self.spreads)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -92,6 +108,7 @@ class Plan:
             "recipe": repr(self.recipe),
             "secure": self.secure,
             "seed": self.seed,
+            **({"scaling": self.scaling_map.to_json()} if self.offsets else {}),
         }
 
 
@@ -122,10 +139,13 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         raise InputError("out: missing; name the folder that the server writes the model to")
     rest |= {name: Path(rest[name]) for name in _PATHS if name in rest}
     rest |= {name: float(rest[name]) for name in _NUMBERS if name in rest}
+    for name in ("offsets", "spreads"):
+        rest[name] = _listed(name, rest.get(name, ""))
     if "scale" in rest:
         check_scale(rest["scale"])
     if method in HEADS:
         plan = Plan(recipe=_head_recipe(recipe), **rest)
+        _ = plan.scaling_map  # refuses numbers that make none
         if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
             raise InputError(f"{method}: needs epsilon, norm and ledger")
         return plan
@@ -135,9 +155,17 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
     return _checked(Plan(recipe=made, **rest))
 
 
+def _listed(name: str, text: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in str(text).split(",") if part)
+    except ValueError:
+        raise InputError(f"{name}: expected numbers, with commas, one a feature") from None
+
+
 def _checked(plan: Plan) -> Plan:
     recipe = plan.recipe
     assert isinstance(recipe, LinearSettings)
+    _ = plan.scaling_map  # refuses numbers that make none
     if plan.secure and plan.max_weight is None and not recipe.unweighted:
         raise InputError("max-weight: missing; a public bound on the records of one client")
     if recipe.random_features and plan.features is None:
@@ -172,9 +200,7 @@ def _own_settings(method: str | None) -> set[str]:
 def _head_settings(method: str) -> set[str]:
     found = {field.name for field in attrs.fields(HeadRecipe)} - {"privacy"}
     # Machines of synthetic records have no batches, and their release has the codes' range.
-    return (
-        found | _PROMISE if method == "kahm" else found - {"batch_size", "batching", "low", "high"}
-    )
+    return found | _PROMISE if method == "kahm" else found - _OF_MACHINES
 
 
 def _head_recipe(given: Mapping[str, Any]) -> HeadRecipe:

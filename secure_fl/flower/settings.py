@@ -157,7 +157,7 @@ class Owner:
             self.name,
             plan.clients,
             plan.classes,
-            plan.scale,
+            plan.scaling_map,
             plan.recipe,
             lambda: self._dataset(plan),
             Path(str(self._own["heads"])),
@@ -174,9 +174,10 @@ class Owner:
 
             if plan.recipe.method == "kahm":
                 raise InputError("server: asks for a sum, the plan is of heads")
-            return Client(self.name, released_inputs(found.X, plan.scale, found.where), found.y)
+            inputs = released_inputs(found.X, plan.scaling_map, found.where)
+            return Client(self.name, inputs, found.y)
         random = random_features(plan.recipe, found.n_features, plan.seed)
-        inputs = model_inputs(found.X, plan.recipe, plan.scale, random, found.where)
+        inputs = model_inputs(found.X, plan.recipe, plan.scaling_map, random, found.where)
         return Client(self.name, inputs, found.y)
 
     def _dataset(self, plan: Plan) -> Dataset:

@@ -10,6 +10,7 @@ from secure_fl.flower.heads import HeadRecipe, train_remote_heads
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.plan import Plan
 from secure_fl.flower.transport import Requester, Transport
+from secure_fl.heads.manifest import scaling_facts
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 
 
@@ -47,7 +48,7 @@ def _train_heads(
         plan.clients,
         recipe,
         classes=plan.classes,
-        scale=plan.scale,
+        scaling=plan.scaling_map,
         threshold=len(plan.clients) if plan.threshold is None else plan.threshold,
         progress=progress,
     )
@@ -80,7 +81,7 @@ def _release_heads(
         classes=plan.classes,
         clients=plan.clients,
         n_features=fed.features(),
-        scale=plan.scale,
+        **scaling_facts(plan.scaling_map),
         encoder_fingerprint=encoder_fingerprint(recipe.encoder),
     )
     privacy = record_privacy(plan.epsilon, plan.delta, plan.norm, plan.ledger)
@@ -156,7 +157,9 @@ def _train_model(
         weights = model_weights(state.weights, recipe)
         inputs = len(weights) - 1 if plan.features is None else plan.features
         random = random_features(recipe, inputs, plan.seed)
-        model = LinearModel(weights, plan.classes, inputs, None, plan.scale, random, origin)
+        scaling = plan.scaling_map
+        scale = scaling if scaling.affine else plan.scale
+        model = LinearModel(weights, plan.classes, inputs, None, scale, random, origin)
         model.save(aside / FILE)
     progress(f"{plan.out}: {recipe.method}, {state.round} rounds, {len(plan.clients)} clients")
 

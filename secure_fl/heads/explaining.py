@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from kahm import KAHM, Bank
+from kahm import KAHM
 from kahm.measures import measure_folds
 from secure_fl.errors import InputError
-from secure_fl.heads.head import load_arrays
+from secure_fl.heads.head import load_arrays, machines_of
 from secure_fl.heads.index import RecordIndex, index_path, load_index
 from secure_fl.heads.living import Living
 from secure_fl.heads.manifest import load_manifest
@@ -81,7 +81,7 @@ def explain(run: Path, client: str, query: Array) -> Explanation:
     manifest = load_manifest(run)
     arrays = load_arrays(run, client, manifest)
     batches = arrays.batches()
-    bank = Bank.fit(batches, arrays.cells, len(manifest.classes), dtype=arrays.records.dtype.type)
+    bank = machines_of(arrays, manifest)
     point = query[None, :]
     (each,) = bank.machine_measures(point, manifest.measure)  # type: ignore[arg-type]  # checked by the manifest
     measures = np.ones(len(manifest.classes), each.dtype)
@@ -89,7 +89,11 @@ def explain(run: Path, client: str, query: Array) -> Explanation:
     # The lowest class wins a tie, as in the global rule.
     cell = int(np.argmin(measures))
     machine = int(np.flatnonzero((arrays.cells == cell) & (each == measures[cell]))[0])
-    fitted = KAHM.fit(batches[machine].astype(np.float64))
+    fitted = KAHM.fit(
+        batches[machine].astype(np.float64),
+        manifest.regularisation,  # type: ignore[arg-type]  # checked by the manifest
+        manifest.regularisation_factor,
+    )
     x = point.astype(np.float64)
     image = fitted.fold(x)
     fold = (x - fitted.centre) - (image - fitted.centre)

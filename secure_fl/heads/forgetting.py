@@ -123,7 +123,7 @@ def forget(
         refuse_books(living, ledgers)
         wanted = _wanted(living.index, client, rows, X, manifest)
         digests = living.index.digests[wanted]
-        not_recalled = _not_recalled(living.index, client, ledgers)
+        not_recalled = _not_recalled(living.index, client, manifest, ledgers)
         found = without(living, wanted)
         statement = _restated(folder, living, found)
         names = ["head", "index", *(STATEMENT_FILES if statement is not None else ())]
@@ -180,7 +180,7 @@ def _wanted(
 
 def _of_records(index: RecordIndex, client: str, X: Array, manifest: Manifest) -> NDArray[np.int64]:
     every: list[NDArray[np.int64]] = []
-    named = features_digests(X, manifest.scale, index.key)
+    named = features_digests(X, manifest.scaling_map, index.key)
     for i in range(len(X)):
         own = index.find(np.stack([each[i] for each in named]))
         if not len(own):
@@ -231,10 +231,17 @@ ALWAYS = (
 """What no change of files takes back."""
 
 
-def _not_recalled(index: RecordIndex, client: str, ledgers: Path | None) -> tuple[str, ...]:
+SUMMED = "the manifest's means and deviations of features, which the records were summed into"
+COUNTED = "the manifest's counts of right answers of settings that were tried on the records"
+
+
+def _not_recalled(
+    index: RecordIndex, client: str, manifest: Manifest, ledgers: Path | None
+) -> tuple[str, ...]:
     """What cannot be taken back, and what is promised of it."""
     if index.release is None:
-        return ALWAYS
+        summed = (SUMMED,) if manifest.scaling == "moments" else ()
+        return (*ALWAYS, *summed, *((COUNTED,) if manifest.tried else ()))
     ledger = ledger_of(index.release, client, ledgers)
     said = [
         f"event {each.what!r} of the ledger {ledger.path.name}: what was given away of it stays;"

@@ -4,6 +4,7 @@ Without differential privacy a head holds the client's own records, so its file 
 the data it came from: it stays with the client and is readable by its owner only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
 from kahm import Bank, split_rows
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.files import finish_change
 from secure_fl.heads.index import RecordIndex, first_index, index_path, save_index
@@ -96,9 +97,31 @@ def train_head(
         raise InputError(f'client "{client}": 0 records, a head needs at least 1')
     rows, cells = batch_rows(X, y, manifest, rng)
     batches = [X[own] for own in rows]
-    bank, flat = Bank.fit_noting(batches, cells, len(manifest.classes), dtype=stored_type(X))
+    bank, flat = fit_machines(batches, cells, manifest, stored_type(X))
     inputs = {i: batches[i].astype(bank.records.dtype) for i in np.flatnonzero(flat).tolist()}
     return Head(client, bank, first_index(X, rows, cells, flat, inputs, source=source))
+
+
+def fit_machines(
+    batches: Sequence[Array],
+    cells: Sequence[int] | NDArray[np.int64],
+    manifest: Manifest,
+    dtype: type = np.float32,
+) -> tuple[Bank, NDArray[np.bool_]]:
+    """A machine for each batch as the manifest has machines, and which batches do not spread.
+
+    Args:
+        batches, cells, dtype: as `Bank.fit`.
+        manifest: the federation's facts.
+    """
+    return Bank.fit_noting(
+        batches,
+        cells,
+        len(manifest.classes),
+        dtype=dtype,
+        regularisation=manifest.regularisation,  # type: ignore[arg-type]  # checked by the manifest
+        factor=manifest.regularisation_factor,
+    )
 
 
 def batch_rows(
@@ -130,7 +153,7 @@ def stored_type(X: Array) -> type:
     return np.float32 if np.all(squares <= LARGEST_MOVE**2) else np.float64
 
 
-def head_inputs(data: Dataset, scale: float) -> Array:
+def head_inputs(data: Dataset, scale: Scale) -> Array:
     """A client's features as its head is trained on them: scaled, of their own type.
 
     Raises:
@@ -138,7 +161,11 @@ def head_inputs(data: Dataset, scale: float) -> Array:
             which a head keeps its records, or vanish in it.
     """
     scaled_features(data.X, scale, np.float32, where=data.where)
-    scaled: Array = data.X * data.X.dtype.type(scale)
+    scaling = scaling_of(scale)
+    if scaling.affine:
+        found: Array = scaled_features(data.X, scaling, data.X.dtype.type, where=data.where)
+        return found
+    scaled: Array = data.X * data.X.dtype.type(scaling.factor)
     return scaled
 
 
@@ -181,10 +208,13 @@ def load_head(run: Path, client: str, manifest: Manifest) -> Head:
         InputError: of another client or federation, or with arrays that do not belong together.
     """
     arrays = load_arrays(run, client, manifest)
-    bank = Bank.fit(
-        arrays.batches(), arrays.cells, len(manifest.classes), dtype=arrays.records.dtype.type
-    )
-    return Head(client, bank)
+    return Head(client, machines_of(arrays, manifest))
+
+
+def machines_of(arrays: HeadArrays, manifest: Manifest) -> Bank:
+    """Fits the machines of what a head's file holds."""
+    dtype = arrays.records.dtype.type
+    return fit_machines(arrays.batches(), arrays.cells, manifest, dtype)[0]
 
 
 def load_arrays(run: Path, client: str, manifest: Manifest) -> HeadArrays:

@@ -20,6 +20,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PRIVATE, read_envelope, write_envelope
+from secure_fl.data.scaling import Scale, mapped_features, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.files import finish_change
 from secure_fl.heads.manifest import Manifest
@@ -116,20 +117,21 @@ def record_digests(X: Array, key: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(found, np.uint8).reshape(-1, _DIGEST)
 
 
-def features_digests(X: Array, scale: float, key: bytes) -> list[NDArray[np.uint8]]:
+def features_digests(X: Array, scale: Scale, key: bytes) -> list[NDArray[np.uint8]]:
     """Digests of unscaled features as either type scales them: another file may have rounded them.
 
     Args:
         X: shape (n, d).
-        scale: constant factor on the features.
+        scale: constant factor on the features, or a scaling of as many.
         key: of the index.
 
     Returns:
         Two arrays of shape (n, 16).
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        single = X.astype(np.float32) * np.float32(scale)
-        double = X.astype(np.float64) * np.float64(scale)
+    scaling = scaling_of(scale)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        single = mapped_features(X.astype(np.float32), scaling, np.float32)
+        double = mapped_features(X.astype(np.float64), scaling, np.float64)
     return [record_digests(single, key), record_digests(double, key)]
 
 

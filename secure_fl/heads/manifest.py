@@ -1,20 +1,19 @@
 """The public facts of a federation, `federation.json`: what every party must agree on.
 
-Nothing in it is computed from private records, except the class list and the clients' names, which
-the consortium agrees to share. Its fingerprint is stored in every head and every message.
+Nothing in it is computed from private records, except what the consortium agrees to share: the
+class list, the clients' names and, where no privacy is promised, sums over all clients, which are
+means and deviations of features and counts of settings that were tried. Its fingerprint is stored
+in every head and every message.
 """
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import attrs
 from attrs.validators import (
-    deep_iterable,
     ge,
     gt,
     in_,
@@ -26,9 +25,22 @@ from attrs.validators import (
 )
 
 from fhe.envelope import write_atomic
-from kahm import BATCHINGS, MEASURES
+from kahm import BATCHINGS, MEASURES, REGULARISATIONS
+from secure_fl.data.scaling import SCALINGS, Scaling
 from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
+from secure_fl.heads.manifest_fields import (
+    INTEGER,
+    NAMES,
+    NUMBER,
+    file_names,
+    lineage_of,
+    members_of,
+    number_or_none,
+    optional_numbers,
+    optional_tuple,
+    tried_of,
+)
 from secure_fl.masked import RowCoding
 
 FORMAT_VERSION = 1
@@ -41,72 +53,14 @@ MAX_BYTES = 16 * 2**20
 RULES = ("tournament", "paper", "masked")
 UNKNOWN = "unknown"
 """The answer that a query is of none of the classes, and who contributes its threshold."""
-LATER = ("schema", "members", "lineage", "unknown_above", "temperature")
-"""Fields of later versions: where they are empty, files and fingerprints are as before them."""
+LATER = (
+    *("schema", "members", "lineage", "unknown_above", "temperature"),
+    *("scaling", "offsets", "spreads", "regularisation", "regularisation_factor", "tried"),
+)
+"""Fields of later versions: at their defaults, files and fingerprints are as before them."""
 _NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature")
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
-
-_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
-
-
-def _unique(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
-    repeated = sorted({item for item in value if value.count(item) > 1})
-    if repeated:
-        raise ValueError(f"'{attribute.name}' holds {repeated[0]!r} more than once")
-
-
-def _file_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
-    # A client's name is the name of its folder, so it must not lead out of the run folder.
-    for name in value:
-        if not _FILE_NAME.fullmatch(name):
-            raise ValueError(
-                f"'{attribute.name}' holds {name!r}; use letters, digits, '.', '_' and '-', not"
-                " starting with '.', at most 64"
-            )
-
-
-def _finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
-    try:
-        finite = math.isfinite(value)
-    except OverflowError:
-        raise ValueError(f"'{attribute.name}' is an integer beyond float64") from None
-    if not finite:
-        raise ValueError(f"'{attribute.name}' must be finite, found {value}")
-
-
-def _number_or_none(owner: object, attribute: "attrs.Attribute[Any]", value: float | None) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"'{attribute.name}' must be a number, found {type(value).__name__}")
-    _finite(owner, attribute, value)
-    if not value > 0:
-        raise ValueError(f"'{attribute.name}' must be above 0, found {value}")
-
-
-def _optional_tuple(value: Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)
-
-
-def _pairs(value: Iterable[Iterable[str]], name: str, what: str) -> tuple[tuple[str, str], ...]:
-    pairs = [tuple(pair) for pair in value]
-    if any(len(pair) != 2 or not all(isinstance(part, str) for part in pair) for pair in pairs):
-        raise ValueError(f"'{name}' is not a list of {what}")
-    return tuple((pair[0], pair[1]) for pair in pairs)
-
-
-def _members(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    return _pairs(value, "members", "names with their keys")
-
-
-def _lineage(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
-    return _pairs(value, "lineage", "pairs of fingerprints")
-
-
-_names = [deep_iterable(instance_of(str), instance_of(tuple)), _unique]
-_integer = instance_of(int)
-_number = [instance_of((int, float)), _finite]
 
 
 @attrs.frozen(kw_only=True)
@@ -122,9 +76,18 @@ class Manifest:
             are features already.
         encoder_fingerprint: digest of the encoder's files; empty for "none".
         scale: constant factor on every feature, above 0.
+        scaling: where `offsets` and `spreads` come from, see `secure_fl.data.Scaling`; "none" in
+            manifests that do not say.
+        offsets: of every feature, public; None without a scaling.
+        spreads: of every feature, public, above 0; None without a scaling.
         batch_size: N_b of eq. (119), at least 1.
         batching: how a client's records of a class are split into batches.
         measure: option of eq. (102).
+        regularisation: lambda* of eq. (149), "absolute", or "relative" to the records' root mean
+            square; "absolute" in manifests that do not say.
+        regularisation_factor: on lambda*, above 0; 1 in manifests that do not say.
+        tried: settings that were compared before, with records that each classified rightly and
+            records in all, by cross-validation inside the clients.
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
@@ -143,32 +106,38 @@ class Manifest:
             oldest first, each 64 hexadecimal digits; else empty.
     """
 
-    classes: tuple[str, ...] = attrs.field(validator=[*_names, min_len(2)], converter=tuple)
+    classes: tuple[str, ...] = attrs.field(validator=[*NAMES, min_len(2)], converter=tuple)
     clients: tuple[str, ...] = attrs.field(
-        validator=[*_names, min_len(1), _file_names], converter=tuple
+        validator=[*NAMES, min_len(1), file_names], converter=tuple
     )
-    n_features: int = attrs.field(validator=[_integer, ge(1)])
+    n_features: int = attrs.field(validator=[INTEGER, ge(1)])
     features: tuple[str, ...] | None = attrs.field(
         default=None,
-        validator=optional(_names),
-        converter=_optional_tuple,
+        validator=optional(NAMES),
+        converter=optional_tuple,
     )
     encoder: str = attrs.field(default="none", validator=instance_of(str))
     encoder_fingerprint: str = attrs.field(default="", validator=instance_of(str))
-    scale: float = attrs.field(default=1.0, validator=[*_number, gt(0)])
-    batch_size: int = attrs.field(default=100, validator=[_integer, ge(1)])
+    scale: float = attrs.field(default=1.0, validator=[*NUMBER, gt(0)])
+    batch_size: int = attrs.field(default=100, validator=[INTEGER, ge(1)])
     batching: str = attrs.field(default="order", validator=in_(BATCHINGS))
     measure: str = attrs.field(default="folding", validator=in_(MEASURES))
-    bits: int = attrs.field(default=8, validator=[_integer, ge(4), le(16)])
-    low: float = attrs.field(default=0.0, validator=[*_number, ge(0)])
-    high: float = attrs.field(default=1.0, validator=[*_number, le(1)])
+    bits: int = attrs.field(default=8, validator=[INTEGER, ge(4), le(16)])
+    low: float = attrs.field(default=0.0, validator=[*NUMBER, ge(0)])
+    high: float = attrs.field(default=1.0, validator=[*NUMBER, le(1)])
     rule: str = attrs.field(default="tournament", validator=in_(RULES))
     unit: str = attrs.field(default="none", validator=in_(("none", "element", "record")))
     schema: str = attrs.field(default="", validator=matches_re("([0-9a-f]{64})?"))
-    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_members)
-    lineage: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_lineage)
-    unknown_above: float | None = attrs.field(default=None, validator=_number_or_none)
-    temperature: float | None = attrs.field(default=None, validator=_number_or_none)
+    members: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=members_of)
+    lineage: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=lineage_of)
+    unknown_above: float | None = attrs.field(default=None, validator=number_or_none)
+    temperature: float | None = attrs.field(default=None, validator=number_or_none)
+    scaling: str = attrs.field(default="none", validator=in_(SCALINGS))
+    offsets: tuple[float, ...] | None = attrs.field(default=None, converter=optional_numbers)
+    spreads: tuple[float, ...] | None = attrs.field(default=None, converter=optional_numbers)
+    regularisation: str = attrs.field(default="absolute", validator=in_(REGULARISATIONS))
+    regularisation_factor: float = attrs.field(default=1.0, validator=[*NUMBER, gt(0)])
+    tried: tuple[tuple[str, int, int], ...] = attrs.field(default=(), converter=tried_of)
 
     @unknown_above.validator
     def _threshold(self, _: object, value: float | None) -> None:
@@ -193,6 +162,21 @@ class Manifest:
     def _fingerprints(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
         if not all(re.fullmatch("[0-9a-f]{64}", each) for pair in value for each in pair):
             raise ValueError("'lineage' holds no fingerprints of 64 hexadecimal digits")
+
+    def __attrs_post_init__(self) -> None:
+        if self.unit != "none" and self.scaling == "moments":
+            raise ValueError(
+                f"'scaling' is of private means and spreads, and 'unit' {self.unit!r} promises"
+                " privacy"
+            )
+        if self.unit != "none" and self.tried:
+            raise ValueError(
+                f"'tried' counts private records, and 'unit' {self.unit!r} promises privacy"
+            )
+        try:
+            self.scaling_map.check_width(self.n_features, where="'offsets'")
+        except InputError as error:
+            raise ValueError(str(error)) from None
 
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -231,15 +215,23 @@ class Manifest:
         return self.clients if self.unknown_above is None else (*self.clients, UNKNOWN)
 
     @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        return Scaling(
+            kind=self.scaling, factor=self.scale, offsets=self.offsets, spreads=self.spreads
+        )
+
+    @property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
         return _digest(self.facts)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All fields that say something, JSON types."""
-        empty = {name for name in LATER if not getattr(self, name)}
-        return {key: value for key, value in attrs.asdict(self).items() if key not in empty}
+        """All fields, without those of later versions that say nothing."""
+        fields = attrs.fields_dict(Manifest)
+        silent = {name for name in LATER if getattr(self, name) == fields[name].default}
+        return {key: each for key, each in attrs.asdict(self).items() if key not in silent}
 
     @property
     def heads_fingerprint(self) -> str:
@@ -270,6 +262,16 @@ class Manifest:
 def _digest(facts: dict[str, Any]) -> str:
     text = json.dumps(facts, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def scaling_facts(scaling: Scaling) -> dict[str, Any]:
+    """A scaling as fields of `Manifest`."""
+    return {
+        "scale": scaling.factor,
+        "scaling": scaling.kind,
+        "offsets": scaling.offsets,
+        "spreads": scaling.spreads,
+    }
 
 
 def make_manifest(**fields: Any) -> Manifest:

@@ -11,13 +11,13 @@ from typing import Literal, TypeAlias
 import attrs
 import numpy as np
 
-from kahm import Bank
 from secure_fl.data import Dataset
 from secure_fl.errors import InputError
 from secure_fl.files import changing
 from secure_fl.heads.fitting import batches_stream, whole_path
 from secure_fl.heads.head import (
     batch_rows,
+    fit_machines,
     head_inputs,
     head_path,
     load_arrays,
@@ -94,10 +94,10 @@ def _migrated(
 
 
 def _make_index(run: Path, client: str, manifest: Manifest, data: Dataset, seed: int) -> None:
-    X = head_inputs(data, manifest.scale)
+    X = head_inputs(data, manifest.scaling_map)
     rows, cells = batch_rows(X, data.y, manifest, batches_stream(manifest, client, seed))
     batches = [X[own] for own in rows]
-    bank, flat = Bank.fit_noting(batches, cells, len(manifest.classes), dtype=stored_type(X))
+    bank, flat = fit_machines(batches, cells, manifest, stored_type(X))
     inputs = {i: batches[i].astype(bank.records.dtype) for i in np.flatnonzero(flat).tolist()}
     with changing(head_path(run, client).parent) as aside:
         arrays = load_arrays(run, client, manifest)

@@ -14,7 +14,7 @@ import numpy as np
 from dp import JointLedger, Record, Statement
 from dp.statement import in_all
 from kahm import Bank, Measure
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.head import Head
@@ -58,19 +58,19 @@ def train_record_private_heads(
     if len(clients) < 2:
         raise InputError("kahm-record-private: 1 client, its sum would be its own; 2 are needed")
     members = [
-        Client(each.name, released_inputs(each.X, manifest.scale, each.where), each.y)
+        Client(each.name, released_inputs(each.X, manifest.scaling_map, each.where), each.y)
         for each in clients
     ]
     with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
         return release_heads(fed, manifest, privacy, fit_range=fit_range, seed=seed)
 
 
-def released_inputs(X: Any, scale: float, where: str) -> Any:
+def released_inputs(X: Any, scale: Scale, where: str) -> Any:
     """What a client's steps see of its features: scaled, without a constant.
 
     Args:
         X: of the client's file, shape (n, d).
-        scale: constant factor.
+        scale: constant factor, or a scaling.
         where: whose features they are, for messages.
 
     Raises:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 import dp
 from dp.release import make_plan
 from fhe.envelope import write_atomic
-from kahm import Bank
 from secure_fl.errors import InputError
-from secure_fl.heads.head import Head, batch_rows
+from secure_fl.heads.head import Head, batch_rows, fit_machines
 from secure_fl.heads.index import first_index
 from secure_fl.heads.manifest import Manifest
 from secure_fl.privacy.ledgers import Shelf
@@ -68,7 +67,7 @@ class _Planned:
     prepared: dp.Prepared
     rows: list[NDArray[np.int64]]
     cells: list[int]
-    classes: int
+    manifest: Manifest
     promise: ReleasePromise
     group: str
     source: str
@@ -87,7 +86,7 @@ class _Planned:
             raise InputError(f'client "{client}": 0 records, a head needs at least 1')
         prepared, rows, cells = prepare(client, X, y, manifest, plan)
         group = secrets.token_hex(16)
-        return cls(client, X, prepared, rows, cells, len(manifest.classes), plan, group, source)
+        return cls(client, X, prepared, rows, cells, manifest, plan, group, source)
 
     @property
     def event(self) -> dp.Event:
@@ -97,7 +96,7 @@ class _Planned:
     def release(self, ledger: dp.Ledger, digest: str) -> tuple[Head, dp.Statement]:
         """Draws the noise, which the ledger holds already, and fits the machines."""
         released = self.prepared.release(ledger, digest)
-        bank, flat = Bank.fit_noting(list(released.matrices), self.cells, self.classes)
+        bank, flat = fit_machines(released.matrices, self.cells, self.manifest)
         index = first_index(
             self.X,
             self.rows,
@@ -195,9 +194,10 @@ def train_private_heads(
     """
     shelf = Shelf(ledgers) if isinstance(ledgers, Path) else ledgers
     check_budgets([name for name, _, _ in clients], manifest.n_features, plan, shelf)
-    planned = [
-        _Planned.of(name, X, y, manifest, plan, sources.get(name, "")) for name, X, y in clients
-    ]
+    planned = []
+    for i, (name, X, y) in enumerate(clients):
+        planned.append(_Planned.of(name, X, y, manifest, plan, sources.get(name, "")))
+        progress("preparing releases", i + 1, len(clients))
     books = [shelf.open(each.client, plan.budget) for each in planned]
     events = [each.event for each in planned]
     digests = dp.book(list(zip(books, events, strict=True)))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp import Statement
-from secure_fl.data import scaled_features
+from secure_fl.data import Scaling, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.files import new_folder
 from secure_fl.heads.head import Head, head_path, load_head, save_head
@@ -91,8 +91,8 @@ class FeatureSpace(Protocol):
         """d names, or None."""
 
     @property
-    def scale(self) -> float:
-        """Constant factor on the features."""
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
 
     @property
     def schema(self) -> str:
@@ -121,7 +121,7 @@ def query_features(X: Array, manifest: FeatureSpace, *, source: str) -> Array:
     bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
     if len(bad):
         raise InputError(f"{source}: query {bad[0]} holds NaN or infinity; remove or repair it")
-    found: Array = scaled_features(X, manifest.scale, np.float32, where=source)
+    found: Array = scaled_features(X, manifest.scaling_map, np.float32, where=source)
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fhe.envelope import MAGIC, read_envelope, read_header
 from fhe.errors import InputError as FileError
-from secure_fl.data import ReadOptions, read_records
+from secure_fl.data import ReadOptions, Scale, read_records
 from secure_fl.data.libsvm import looks_like_libsvm
 from secure_fl.data.naming import format_suffix
 from secure_fl.encoders.cache import prune_shard
@@ -65,13 +65,13 @@ def search(
         places: files and folders; those that are not there are passed over.
         digests: of the records, shape (k, 16).
         key: of the digests.
-        manifest: whose scale the digests are under.
+        manifest: whose scaling the digests are under.
         own: folder of the client's head, which is left out.
         options: of client files.
     """
     wanted = np.array(sorted({each.tobytes() for each in digests}), dtype="S16")
 
-    def recognise(X: Array, scale: float = manifest.scale) -> NDArray[np.bool_]:
+    def recognise(X: Array, scale: Scale = manifest.scaling_map) -> NDArray[np.bool_]:
         if X.ndim != 2 or X.shape[1] != manifest.n_features or not len(X):
             return np.zeros(len(X), bool)
         named = [each.view("S16").ravel() for each in features_digests(X, scale, key)]

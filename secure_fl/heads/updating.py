@@ -89,7 +89,7 @@ def update(
     folder = head_path(run, client).parent
     if not folder.is_dir():
         raise InputError(f"{folder}: no head of {client!r} is here; train one (securefl train)")
-    X = head_inputs(data, manifest.scale)
+    X = head_inputs(data, manifest.scaling_map)
     with changing(folder) as aside:
         living = open_living(run, client, manifest)
         repeated = _repeated(living, X, again, data.where)

@@ -1,6 +1,6 @@
 """Clients' data sets in, a linear model out: what a method of linear models leaves."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,19 @@ import numpy as np
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
 import secure_fl.trainers.fednl.one_against_rest
 import secure_fl.trainers.linear  # noqa: F401  # as above
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures
 from secure_fl.privacy.promises import RecordPrivacy
+from secure_fl.trainers.linear._client import local_value
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel, mapped
 from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
 from secure_fl.training.model_files import schema_of_clients
+from secure_fl.training.settling import objective_of, until_settled
 
 
 def train_linear_model(
@@ -28,12 +30,13 @@ def train_linear_model(
     *,
     secure: bool = False,
     seed: int = 0,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     test: Dataset | None = None,
     privacy: ClientPrivacy | RecordPrivacy | None = None,
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    settle: bool = False,
 ) -> FittedModel:
     """Runs a method over the clients.
 
@@ -42,13 +45,14 @@ def train_linear_model(
         settings: the method.
         secure: whether sums are masked.
         seed: of the experiment's randomness.
-        scale: constant factor on all features.
+        scale: constant factor on all features, or a scaling.
         test: records that the accuracy is measured on after every round, if any.
         privacy: client-level noise, planned for `settings.sums` sums; for methods that hide
             records, which need it, record-level noise.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
+        settle: whether to end before the last round, when the objective stops falling.
 
     Raises:
         InputError: settings that do not fit the clients.
@@ -84,9 +88,17 @@ def train_linear_model(
     ) as fed:
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
         run = LinearRun(fed, objective, members[0].features.shape[1], seed, promise)
+
+        def states(start: Any) -> Iterator[Any]:
+            found = settings.states(run, start)
+            if not settle:
+                return found
+            value = objective_of(members, local_value, objective, secure=secure)
+            return until_settled(found, lambda at: value(at.weights))
+
         state = last_state(
             fed,
-            lambda start: settings.states(run, start),
+            states,
             measure,
             settings=settings,
             # Noise may carry weights anywhere; what was paid for is delivered, with a remark.
@@ -102,7 +114,7 @@ def train_linear_model(
     origin = origin_of(settings, secure, seed, len(clients), spent)
     origin |= schema_of_clients(clients)
     weights = model_weights(state.weights, settings)
-    model = LinearModel(weights, names, width, clients[0].features, float(scale), random, origin)
+    model = LinearModel(weights, names, width, clients[0].features, scale, random, origin)
     large = None if privacy is None else ridge_excess(objective)(state.weights)
     remarks = () if large is None else (_noisy(large),)
     return FittedModel(model, state.round, dict(figures), traffic, {}, remarks)
@@ -178,7 +190,7 @@ def model_numbers(settings: LinearSettings, width: int, classes: int) -> int:
 def model_inputs(
     X: Any,
     settings: LinearSettings,
-    scale: float,
+    scale: Scale,
     random: RandomFourierFeatures | None,
     where: str,
 ) -> Any:
@@ -187,7 +199,7 @@ def model_inputs(
     Args:
         X: of the client's file, shape (n, d), dense or sparse.
         settings: the method.
-        scale: constant factor.
+        scale: constant factor, or a scaling.
         random: of the method; see `random_features`.
         where: whose features they are, for messages.
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import read_envelope, write_envelope
+from secure_fl.data import Scale, Scaling, scaling_of
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
@@ -30,7 +31,7 @@ class LinearModel:
         classes: C names.
         n_features: d.
         features: d names, or None.
-        scale: constant factor on the features.
+        scale: constant factor on the features, or a scaling.
         random: random features in place of the record and the constant, or None.
         origin: how it was trained, JSON types.
 
@@ -42,7 +43,7 @@ class LinearModel:
     classes: tuple[str, ...]
     n_features: int
     features: tuple[str, ...] | None
-    scale: float
+    scale: Scale
     random: RandomFourierFeatures | None
     origin: dict[str, Any]
 
@@ -54,13 +55,18 @@ class LinearModel:
             raise ValueError(f"random features of {len(self.random.frequencies)} features")
         if self.features is not None and len(self.features) != self.n_features:
             raise ValueError(f"{len(self.features)} names of {self.n_features} features")
-        if not (np.isfinite(self.weights).all() and math.isfinite(self.scale)):
+        if not (np.isfinite(self.weights).all() and _finite(self.scale)):
             raise ValueError("a weight or the scale is not finite")
 
     @property
     def schema(self) -> str:
         """Digest of the schema that the clients' tables were prepared by; "" for none."""
         return str(self.origin.get("schema", ""))
+
+    @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        return scaling_of(self.scale)
 
     @property
     def kind(self) -> str:
@@ -125,3 +131,7 @@ class LinearModel:
 def mapped(X: Features, random: RandomFourierFeatures | None) -> Features:
     """What the weights multiply: random features of the records, or the records and a constant."""
     return with_constant(X) if random is None else random.apply(X)
+
+
+def _finite(scale: Scale) -> bool:
+    return isinstance(scale, Scaling) or math.isfinite(scale)

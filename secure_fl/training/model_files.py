@@ -6,7 +6,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from secure_fl.data import Dataset
+from secure_fl.data import Dataset, Scale, Scaling, scaling_of
+from secure_fl.errors import InputError
 from secure_fl.heads.manifest import MODEL_FILE
 
 FILE = MODEL_FILE
@@ -15,7 +16,7 @@ PERSONAL = "personal"
 """Folder in a run folder with clients' own models, one folder a client."""
 UNFIT = (
     *(SafetensorError, AttributeError, LookupError, OverflowError, RuntimeError),
-    *(TypeError, ValueError),
+    *(InputError, TypeError, ValueError),
 )
 """What reading a model raises whose header and arrays do not fit each other."""
 LINEAR, NETWORK = "linear model", "network"
@@ -29,21 +30,28 @@ class Description:
     Attributes:
         classes: C names.
         features: d names, or None.
-        scale: constant factor on the features.
+        scale: constant factor on the features, or a scaling.
         origin: how it was trained, JSON types.
     """
 
     classes: tuple[str, ...]
     features: tuple[str, ...] | None
-    scale: float
+    scale: Scale
     origin: dict[str, Any]
 
     def header(self) -> dict[str, Any]:
         """As members of an envelope's header."""
+        scaling = scaling_of(self.scale)
+        # A reader that knows no scalings must not read a factor and go on.
+        told = (
+            {"scale": None, "scaling": {**scaling.to_json(), "factor": scaling.factor}}
+            if scaling.affine
+            else {"scale": scaling.factor}
+        )
         return {
             "classes": list(self.classes),
             "features": None if self.features is None else list(self.features),
-            "scale": self.scale,
+            **told,
             "origin": self.origin,
         }
 
@@ -56,7 +64,12 @@ class Description:
         """
         names = header["features"]
         try:
-            scale = float(header["scale"])
+            scale: Scale
+            if header["scale"] is None:
+                told = header["scaling"]
+                scale = Scaling.of_json(told, float(told["factor"]))
+            else:
+                scale = float(header["scale"])
         except OverflowError:
             raise ValueError("a scale beyond float64") from None
         return cls(

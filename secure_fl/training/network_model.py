@@ -12,6 +12,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PUBLIC, read_envelope, write_envelope
+from secure_fl.data import Scale, Scaling, scaling_of
 from secure_fl.errors import FormatError
 from secure_fl.trainers.networks.models import (
     Array,
@@ -42,7 +43,7 @@ class TrainedNetwork:
         parameters: flat float32 vector.
         classes: C names.
         features: d names, or None.
-        scale: constant factor on the features.
+        scale: constant factor on the features, or a scaling.
         origin: how it was trained, JSON types.
 
     Raises:
@@ -53,7 +54,7 @@ class TrainedNetwork:
     parameters: Array
     classes: tuple[str, ...]
     features: tuple[str, ...] | None
-    scale: float
+    scale: Scale
     origin: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class TrainedNetwork:
             size = sum(p.numel() for p in self.model.module().parameters())
         if self.parameters.shape != (size,) or self.parameters.dtype != np.float32:
             raise ValueError(f"parameters {self.parameters.shape}, {size} float32 needed")
-        if not (np.isfinite(self.parameters).all() and math.isfinite(self.scale)):
+        if not (np.isfinite(self.parameters).all() and _finite(self.scale)):
             raise ValueError("a parameter or the scale is not finite")
 
     @property
@@ -78,6 +79,11 @@ class TrainedNetwork:
     def schema(self) -> str:
         """Digest of the schema that the clients' tables were prepared by; "" for none."""
         return str(self.origin.get("schema", ""))
+
+    @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        return scaling_of(self.scale)
 
     @property
     def kind(self) -> str:
@@ -156,3 +162,7 @@ def _specification(found: dict[str, Any]) -> Model:
         if name != "kind"
     }
     return KINDS[found["kind"]](**fields)
+
+
+def _finite(scale: Scale) -> bool:
+    return isinstance(scale, Scaling) or math.isfinite(scale)

@@ -1,19 +1,19 @@
 """Clients' data sets in, a network out: what `securefl train --model` runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from secure_fl.data import Dataset, scaled_features
+from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import DivergedError, InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
 from secure_fl.privacy.ledgers import Shelf, prove_room
 from secure_fl.trainers.network_settings import NetworkRun, NetworkSettings
-from secure_fl.trainers.networks.fedavg import NetworkState
+from secure_fl.trainers.networks.fedavg import NetworkState, local_loss
 from secure_fl.trainers.networks.fedrco import (
     events,
     personal_accuracy,
@@ -35,6 +35,7 @@ from secure_fl.training.loop import (
 )
 from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.network_model import TrainedNetwork
+from secure_fl.training.settling import objective_of, until_settled
 
 
 def train_network(
@@ -43,7 +44,7 @@ def train_network(
     *,
     secure: bool = False,
     seed: int = 0,
-    scale: float = 1.0,
+    scale: Scale = 1.0,
     test: Dataset | None = None,
     client_level: ClientPrivacy | None = None,
     record_level: DPSGD | None = None,
@@ -52,6 +53,7 @@ def train_network(
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
+    settle: bool = False,
 ) -> FittedModel:
     """Runs a method over the clients.
 
@@ -60,7 +62,7 @@ def train_network(
         settings: the method.
         secure: whether sums are masked.
         seed: of the experiment's randomness.
-        scale: constant factor on all features.
+        scale: constant factor on all features, or a scaling.
         test: records that the accuracy is measured on after every round, if any.
         client_level: noise planned for `settings.sums` sums.
         record_level: promise of every client, with `ledgers`; not beside `client_level`.
@@ -69,6 +71,7 @@ def train_network(
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
+        settle: whether to end before the last round, when the objective stops falling.
 
     Raises:
         InputError: settings that do not fit the clients.
@@ -105,9 +108,17 @@ def train_network(
             return figures
 
         start = NetworkState(model.initial(np.random.default_rng([seed, 1])))
+
+        def driven(resumed: NetworkState | None) -> Iterator[NetworkState]:
+            found = states(resumed or start)
+            if not settle:
+                return found
+            value = objective_of(members, local_loss, model, secure=secure)
+            return until_settled(found, lambda at: value(at.parameters))
+
         state = last_state(
             fed,
-            lambda resumed: states(resumed or start),
+            driven,
             measure,
             settings=settings,
             excess=parameter_excess(start.parameters),
@@ -132,7 +143,7 @@ def train_network(
     }
     origin |= schema_of_clients(clients)
     network = TrainedNetwork(
-        model, state.parameters, clients[0].classes, clients[0].features, float(scale), origin
+        model, state.parameters, clients[0].classes, clients[0].features, scale, origin
     )
     personal = {}
     for member in members:
@@ -240,5 +251,5 @@ def parameter_excess(initial: Array) -> Excess:
     return excess
 
 
-def _scaled(data: Dataset, scale: float) -> Any:
+def _scaled(data: Dataset, scale: Scale) -> Any:
     return scaled_features(data.X, scale, np.float32, where=data.where)

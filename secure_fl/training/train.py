@@ -9,15 +9,17 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from secure_fl.data import Dataset, check_scale
+import attrs
+
+from secure_fl.data import Dataset, Scale, Scaling, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
 from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import head_inputs
-from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.heads.manifest import Manifest, make_manifest, scaling_facts
 from secure_fl.heads.released import train_private_heads
 from secure_fl.heads.run_folder import run_room
 from secure_fl.privacy.ledgers import Shelf, prove_room
@@ -28,17 +30,19 @@ from secure_fl.privacy.promises import (
     RecordPromise,
     ReleasePromise,
     client_privacy,
-    record_privacy,
 )
 from secure_fl.progress import Progress, quiet
-from secure_fl.trainers.linear.class_texts import ClassPrior, read_class_prior
+from secure_fl.trainers.feature_moments import moments_scaling
+from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_head
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
 from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
+from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import check_cohort, prove_checkpoint
+from secure_fl.training.preparing import by_length, chosen_head, known_scaling
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -51,6 +55,9 @@ def train(
     secure: bool = False,
     seed: int = 0,
     scale: float = 1.0,
+    scaling: Literal["none", "moments"] | Scaling = "none",
+    tried: Sequence[Tried] = (),
+    settle: bool = False,
     encoder: str = "none",
     test: Dataset | None = None,
     promise: Promise | None = None,
@@ -68,6 +75,11 @@ def train(
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
         scale: constant factor on all features.
+        scaling: of every feature before the factor: "moments" asks all clients for their means and
+            deviations in one masked sum; or a scaling of public numbers.
+        tried: of heads: settings that were compared before, for the manifest.
+        settle: of models by rounds: whether to end before the last round, when the objective of all
+            clients stops falling; one masked sum a round more.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
         test: of models: records that the accuracy is measured on after every round, if any.
@@ -87,13 +99,30 @@ def train(
         dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
         QuorumError, DivergedError: the run failed.
     """
-    check_scale(scale)
+    known = known_scaling(scaling, scale, promise)
+    if settle and promise is not None:
+        raise InputError(
+            "rounds: auto looks at the clients' objective, and the number of rounds must be known"
+            " before privacy is promised; give a number"
+        )
+    if tried and promise is not None:
+        raise InputError(
+            "tuned: its counts are of the clients' records and not private, and these options"
+            " promise privacy; tune on public records, and give the settings as options"
+        )
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     check_cohort(method, len(clients), secure=secure)
     with _place(out) as aside:
+        told = known or moments_scaling(clients, scale, unit_rows=by_length(method))
         if isinstance(method, CodedHeads):
-            manifest = federation_of_heads(clients, method, promise, scale=scale, encoder=encoder)
+            if isinstance(method, KAHMHeads) and method.tuned and promise is None:
+                candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
+                tried = tune_head(clients, told, candidates, on_progress)
+                method = chosen_head(method, best_of(tried))
+            manifest = federation_of_heads(
+                clients, method, promise, scale=told, encoder=encoder, tried=tried
+            )
             heads = fit_heads(
                 clients,
                 manifest,
@@ -112,7 +141,8 @@ def train(
         options: dict[str, Any] = {
             "secure": secure,
             "seed": seed,
-            "scale": scale,
+            "scale": told,
+            "settle": settle,
             "test": test,
             "checkpoint": checkpoint,
             "progress": on_round,
@@ -171,8 +201,9 @@ def federation_of_heads(
     method: CodedHeads,
     promise: Promise | None,
     *,
-    scale: float,
+    scale: Scale,
     encoder: str,
+    tried: Sequence[Tried] = (),
 ) -> Manifest:
     """The manifest of a federation that these clients' heads make."""
     from secure_fl.encoders.embedding import encoder_fingerprint
@@ -190,8 +221,9 @@ def federation_of_heads(
         schema=clients[0].schema,
         encoder=encoder,
         encoder_fingerprint=encoder_fingerprint(encoder),
-        scale=scale,
+        **scaling_facts(scaling_of(scale)),
         unit=unit,
+        tried=[each.recorded() for each in tried],
         **method.facts(),
     )
 
@@ -234,8 +266,8 @@ def fit_heads(
     if aside is not None:
         released = RELEASED * len(manifest.classes)
         free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
-    privacy = _record_privacy(
-        promise, books, manifest.classes, manifest.encoder, manifest.scale, class_texts=True
+    privacy = record_privacy_of(
+        promise, books, manifest.classes, manifest.encoder, manifest.scaling_map, class_texts=True
     )
     heads, manifest, statements = train_record_private_heads(
         clients, manifest, privacy, fit_range=method.spanned is None, seed=seed
@@ -254,7 +286,7 @@ def _own_heads(
     aside: Path | None,
     on_progress: Progress,
 ) -> FittedHeads:
-    scaled = [(each.name, head_inputs(each, manifest.scale), each.y) for each in clients]
+    scaled = [(each.name, head_inputs(each, manifest.scaling_map), each.y) for each in clients]
     sources = {each.name: whole_path(each.source) for each in clients}
     if aside is not None:
         # Before anything is booked: what was spent must not be lost for want of room.
@@ -335,7 +367,7 @@ def _fit_linear(
         if promise.norm is None:
             raise InputError(f"{method.method}: needs --norm, a public L2 norm of a record")
         assert books is not None
-        privacy = _record_privacy(
+        privacy = record_privacy_of(
             promise,
             books,
             clients[0].classes,
@@ -344,52 +376,6 @@ def _fit_linear(
             class_texts=method.takes_class_texts,
         )
     return train_linear_model(clients, method, privacy=privacy, **options)
-
-
-def _record_privacy(
-    promise: RecordPromise,
-    books: Path | Shelf,
-    classes: Sequence[str],
-    encoder: str,
-    scale: float,
-    *,
-    class_texts: bool,
-) -> RecordPrivacy:
-    assert promise.norm is not None
-    prior = None
-    if promise.class_texts is not None:
-        if not class_texts:
-            raise InputError("class texts: are of no use to this method; take private-gradient")
-        prior = class_prior(promise.class_texts, classes, encoder, scale)
-    return record_privacy(
-        promise.epsilon,
-        promise.delta,
-        promise.norm,
-        books,
-        adjacency=promise.adjacency,
-        prior=None if prior is None else prior.directions,
-        texts=None if prior is None else prior.digest,
-    )
-
-
-def class_prior(path: Path, classes: Sequence[str], encoder: str, scale: float) -> ClassPrior:
-    """What public texts say of the classes, through the encoder that made the features.
-
-    Args:
-        path: JSON, see `secure_fl.trainers.linear.class_texts.texts_of`.
-        classes: of the federation, in order.
-        encoder: a model's folder or `package:NAME`.
-        scale: constant factor on all features.
-
-    Raises:
-        InputError: no encoder, or a file of another form.
-    """
-    if encoder == "none":
-        raise InputError("class texts: need the encoder that made the features; give --encoder")
-    from secure_fl.encoders.sentence import SentenceEncoder
-
-    model = SentenceEncoder(encoder, scale=scale)
-    return read_class_prior(path, classes, lambda texts: model.encode(texts))
 
 
 def _fit_network(

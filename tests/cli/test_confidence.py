@@ -48,7 +48,7 @@ def test_a_calibration_tells_the_curve(work):
     assert found["unknown_above"] == 0.3
     assert found["answered"] > 0.95
     assert found["accuracy"] == 1
-    assert found["strangers"] == 1
+    assert found["strangers"] > 0.98
     assert found["curve"][0]["answered"] == pytest.approx(0.5, abs=0.01)
 
 

@@ -37,6 +37,14 @@ def north(folder):
     return folder / "run", "--client", "north"
 
 
+def scaled(folder, client):
+    """A client's records as its head has them: moved and divided as the manifest says."""
+    facts = json.loads((folder / "run" / "federation.json").read_text())
+    X = np.load(folder / "clients" / f"{client}.npz")["X"].astype(float)
+    moved = (X - np.array(facts["offsets"])) * (facts["scale"] / np.array(facts["spreads"]))
+    return moved.astype(np.float32)
+
+
 def forget(folder, numbers, *more):
     (folder / "gone.txt").write_text(numbers)
     own = ("--records", folder / "gone.txt", "--identity", folder / "north.secret")
@@ -85,9 +93,8 @@ def test_a_receipt_says_what_was_removed_from_what_and_is_verified(lived):
 
 
 def test_nothing_of_a_forgotten_record_is_left_in_the_clients_folder(lived):
-    X = np.load(lived / "clients" / "north.npz")["X"]
     folder = head_path(lived / "run", "north").parent
-    needle = X[3].tobytes()
+    needle = scaled(lived, "north")[3].tobytes()
     assert needle in (folder / "head").read_bytes()
     securefl(*forget(lived, "3"))
     assert not any(needle in path.read_bytes() for path in folder.iterdir())
@@ -163,8 +170,8 @@ def test_an_explanation_has_the_weights_of_the_reference_machine(lived):
     out, err = securefl("explain", *query, "--json", "--top", "12")
     found = json.loads(out)
     assert "private records" in err
-    X = np.load(lived / "clients" / "north.npz")["X"].astype(float)
-    point = np.load(lived / "clients" / "south.npz")["X"][3:4].astype(float)
+    X = scaled(lived, "north").astype(float)
+    point = scaled(lived, "south")[3:4].astype(float)
     by_row = {each["row"]: each["weight"] for each in found["records"]}
     rows = sorted(by_row)
     machine = KAHM.fit(X[rows])

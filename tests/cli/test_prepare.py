@@ -64,10 +64,24 @@ def test_queries_of_another_schema_are_refused(work, tmp_path):
     assert "federation's clients by schema" in refused(*predicted, tmp_path / "q" / "south.npz")
     asked = ("infer", tmp_path / "q" / "south.npz", "--run", work / "run", "--mode", "plain")
     assert "prepare it by the same (securefl data prepare)" in refused(*asked)
+    public = ("--scaling", "range", "--public", tmp_path / "q" / "south.npz")
+    scaled = ("train", work / "clients", "--out", tmp_path / "scaled")
+    assert "the clients by schema" in refused(*scaled, *public)
     assert "prepared by schema" in refused(
         *("train", tmp_path / "q" / "south.npz", "--out", tmp_path / "run"),
         *("--federation", work / "run" / "federation.json"),
     )
+
+
+def test_what_a_schema_scaled_needs_no_remark_that_nothing_does_where_privacy_is_promised(
+    work, tmp_path
+):
+    promise = ("--epsilon", 8, "--delta", 0, "--unit", "element", "--bounds", 0, 1)
+    common = ("--smoothing", "none", "--ledgers", tmp_path / "ledgers")
+    run = tmp_path / "run"
+    _, err = securefl("train", work / "clients", "--out", run, *promise, *common)
+    assert "not scaled" not in err
+    assert "scaling" not in json.loads((run / "federation.json").read_text())
 
 
 def test_queries_without_a_class_are_answered(work, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kahm import KAHM, MEASURES, Bank, InputError
@@ -135,3 +135,38 @@ def test_a_query_of_another_dimension_is_refused():
 def test_an_unknown_measure_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match="'manhattan' is unknown, expected one of folding"):
         Bank.fit([np.eye(3)], [0], 1).measures(np.ones((1, 3)), "manhattan")
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),
+    d=st.integers(1, 10),
+    factor=st.floats(0.1, 100),
+)
+def test_folds_by_a_relative_lambda_scale_with_the_data(seed, sizes, d, factor):
+    """Everything else in a machine is free of units: A of c X at c x is c A(x), so angles stay."""
+    rng = np.random.default_rng(seed)
+    batches = ragged(rng, sizes, d)
+    points = rng.normal(0, 4, (10, d))
+    cells = range(len(batches))
+    plain, scaled = (
+        Bank.fit(
+            [c * batch for batch in batches],
+            cells,
+            len(batches),
+            dtype=np.float64,
+            regularisation="relative",
+        ).measures(c * points, "cosine")
+        for c in (1.0, factor)
+    )
+    np.testing.assert_allclose(scaled, plain, rtol=0, atol=1e-6)
+    reference = [KAHM.fit(batch, "relative").measure(points, "cosine") for batch in batches]
+    np.testing.assert_allclose(plain, np.stack(reference, axis=1), rtol=0, atol=1e-9)
+
+
+def test_an_unknown_regularisation_is_refused():
+    with pytest.raises(InputError, match="'some' is unknown, expected one of absolute, rel"):
+        Bank.fit([np.ones((2, 1))], [0], 1, regularisation="some")
+    with pytest.raises(InputError, match="'some' is unknown, expected one of absolute, rel"):
+        KAHM.fit(np.ones((2, 1)), "some")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from kahm import KAHM, MEASURES, InputError, smoother
-from kahm.machine import encode, fixed_point, kernel_exponents, regularisation
+from kahm.machine import encode, fixed_point, kernel_exponents, strength
 
 CASES = ("digits1_N6", "digits3_N40", "digits8_N100", "gauss2d_N30")
 
@@ -67,7 +67,7 @@ def test_images_scale_with_the_data_when_the_regularisation_is_negligible(seed, 
     X = scale * rng.normal(0, 1, (2, 1))
     machine = KAHM.fit(X)
     K = np.exp(kernel_exponents(X / np.std(X, ddof=1), X / np.std(X, ddof=1)))
-    lam = regularisation(K, X)
+    lam = strength(K, X)
     k = K[0]
     memberships = np.linalg.solve(K + lam * np.eye(2), k)
     expected = memberships @ X / memberships.sum()
@@ -126,7 +126,7 @@ def test_the_fixed_point_holds_to_twelve_digits():
     encoding = encode(X)
     Z = X @ encoding.directions.T / np.sqrt(encoding.variances)
     K = np.exp(kernel_exponents(Z, Z))
-    lam = regularisation(K, X)
+    lam = strength(K, X)
     with mpmath.workdps(40):
         exact_K, exact_X = mpmath.matrix(K.tolist()), mpmath.matrix(X.tolist())
         tau = 2 * mpmath.norm(exact_X) ** 2 / X.size

@@ -26,6 +26,12 @@ def local_gradient(client: Client, objective: Objective, weights: Array) -> Tree
 
 
 @client_step
+def local_value(client: Client, objective: Objective, weights: Array) -> Tree:
+    """Value of the client's own objective, shape ()."""
+    return np.array(objective.value(weights, *records(client)))
+
+
+@client_step
 def local_value_and_gradient(client: Client, objective: Objective, weights: Array) -> Tree:
     """Value, shape (), and gradient of the client's own objective."""
     value, gradient = objective.value_and_gradient(weights, *records(client))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class LocalSteps(DrawnRounds):
     """Rounds of local gradient steps."""
 
-    learning_rate: float = setting(0.1, "of local steps", above=0)
+    learning_rate: float = setting(0.3, "of local steps", above=0)
     local_epochs: int = setting(1, "passes over a client's records in a round", least=1)
     local_batch: int = setting(64, "records of a local step", least=1)
     local_momentum: float = setting(0.9, "of local steps", least=0, below=1)
@@ -48,6 +48,8 @@ class Averaged(LocalSteps):
     """Local steps whose mean change the server's optimiser applies."""
 
     optimizer: ClassVar[str]
+    usual_rate: ClassVar[float] = 1.0
+    """The server's where nothing is said."""
     server_rate: float | None
 
     def states(self, run: LinearRun, start: Any) -> "Iterator[AveragingState]":
@@ -55,8 +57,8 @@ class Averaged(LocalSteps):
         from secure_fl.trainers import linear
 
         server: ServerOptimizer = getattr(linear, self.optimizer)()
-        if self.server_rate is not None:
-            server = replace(server, learning_rate=self.server_rate)
+        rate = self.usual_rate if self.server_rate is None else self.server_rate
+        server = replace(server, learning_rate=rate)
         return linear.fedavg(
             run.fed,
             run.objective,
@@ -92,7 +94,8 @@ class FedAdam(Averaged):
     """Federated averaging with Adam at the server."""
 
     optimizer: ClassVar[str] = "Adam"
-    server_rate: float | None = setting(None, "rate of Adam; default: 0.01", kind="number", above=0)
+    usual_rate: ClassVar[float] = 0.1
+    server_rate: float | None = setting(None, "rate of Adam; default: 0.1", kind="number", above=0)
 
 
 @method("fedprox", summary="local steps held near the global model", source="Li et al. 2020")

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from kahm import BATCHINGS, MEASURES
+from kahm import BATCHINGS, MEASURES, REGULARISATIONS
 from secure_fl.errors import InputError
 from secure_fl.trainers.registry import method
 from secure_fl.trainers.settings import Family, Settings, setting
@@ -40,8 +40,24 @@ class CodedHeads(Settings):
 class KAHMHeads(CodedHeads):
     """One head a client, of its own records or of a private release of them."""
 
-    batch_size: int = setting(100, "records that one machine models, N_b", least=1)
+    batch_size: int | None = setting(
+        None,
+        "records that one machine models, N_b; default: tuned, 100 where privacy is promised",
+        kind="whole",
+        least=1,
+    )
     batching: str = setting("order", "how records become batches", choices=BATCHINGS)
+    regularisation: str | None = setting(
+        None,
+        "lambda of a machine's kernel: absolute, eq. (149), or relative to the batch's root mean"
+        " square; default: tuned, absolute where privacy is promised or --batch-size given",
+        kind="choice",
+        choices=REGULARISATIONS,
+        option="lambda",
+    )
+    regularisation_factor: float = setting(
+        1.0, "on that lambda; needs it", above=0, option="lambda-factor"
+    )
     code_range: tuple[float, float] = setting(
         (0.0, 1.0),
         "measures that the codes span; public, never taken from private records",
@@ -51,6 +67,20 @@ class KAHMHeads(CodedHeads):
 
     def __attrs_post_init__(self) -> None:
         _within(self.code_range)
+        if self.regularisation is None and self.regularisation_factor != 1.0:
+            raise InputError("lambda-factor: needs --lambda absolute or relative")
+
+    @property
+    def tuned(self) -> bool:
+        """Whether batch size and lambda are to be tuned: nothing was said of them."""
+        return self.batch_size is None and self.regularisation is None
+
+    def facts(self) -> dict[str, Any]:
+        """As `CodedHeads`; what is not tuned has the paper's values."""
+        found = super().facts()
+        found["batch_size"] = self.batch_size or 100
+        found["regularisation"] = self.regularisation or "absolute"
+        return found
 
     @property
     def spanned(self) -> tuple[float, float]:

@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from scipy.special import log_softmax
+
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.trainers.linear.server import Averaging, Moments, ServerOptimizer
 from secure_fl.trainers.networks.dpsgd import check_handle, train_privately
 from secure_fl.trainers.networks.local import LocalTraining, train
-from secure_fl.trainers.networks.models import Array, Model
+from secure_fl.trainers.networks.models import Array, Model, load, scores
 
 
 @broadcastable
@@ -31,6 +34,15 @@ def local_change(client: Client, model: Model, parameters: Array, training: Loca
     """What local training adds to the parameters."""
     run = train if training.privacy is None else train_privately
     return run(client, model, parameters, training)
+
+
+@client_step
+def local_loss(client: Client, model: Model, parameters: Array) -> Tree:
+    """Mean cross-entropy of the client's records, shape ()."""
+    network = model.build()
+    load(network, parameters)
+    logarithms = log_softmax(scores(network, client.features).astype(np.float64), axis=1)
+    return np.array(-logarithms[np.arange(len(client)), client.targets].mean())
 
 
 def fedavg(

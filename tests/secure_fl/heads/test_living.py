@@ -17,8 +17,9 @@ import dp
 from dp.release import make_plan
 from kahm import BATCHINGS, MEASURES, Bank
 from secure_fl.errors import InputError
+from secure_fl.heads.explaining import explain
 from secure_fl.heads.forgetting import forget
-from secure_fl.heads.head import Head, head_path, load_head, save_head
+from secure_fl.heads.head import Head, head_path, load_arrays, load_head, save_head
 from secure_fl.heads.index import index_path, load_index, save_index
 from secure_fl.heads.released import train_private_heads
 from secure_fl.heads.run_folder import create_run
@@ -49,22 +50,63 @@ def arrivals(draw):
     return found
 
 
+def scaled_by_hand(X, facts):
+    """What a head is trained on: of the manifest's offsets, spreads and factor, in X's type."""
+    if facts.scaling == "none":
+        return X
+    moved = X.astype(np.float64) - np.array(facts.offsets)
+    return (moved * (facts.scale / np.array(facts.spreads))).astype(X.dtype)
+
+
+def machines_by_hand(run, facts, queries):
+    """Measures by machines of the rows in the head's file, under the manifest's lambda."""
+    arrays = load_arrays(run, CLIENT, facts)
+    bank = Bank.fit(
+        arrays.batches(),
+        arrays.cells,
+        len(facts.classes),
+        dtype=arrays.records.dtype.type,
+        regularisation=facts.regularisation,
+        factor=facts.regularisation_factor,
+    )
+    return bank.measures(queries, facts.measure)
+
+
 def history(folder, facts, parts):
-    run = train(folder / "run", facts, *parts[0])
+    X, y = parts[0]
+    run = train(folder / "run", facts, scaled_by_hand(X, facts), y)
     for X, y in parts[1:]:
         update(run, CLIENT, dataset(X, y), again=True)
     return run
 
 
-@settings(deadline=None, max_examples=25)
-@given(arrivals(), st.sampled_from(MEASURES), st.sampled_from(BATCHINGS), st.data())
-def test_a_head_that_lived_is_the_head_fitted_at_once(parts, measure, batching, data):
-    facts = manifest(measure=measure, batching=batching)
+SCALED = {
+    "scale": 2.0,
+    "scaling": "moments",
+    "offsets": (0.25, -3.0, 1e-4),
+    "spreads": (0.5, 4.0, 1e-5),
+    "regularisation": "relative",
+    "regularisation_factor": 0.04,
+}
+"""Of every feature another offset and spread, and machines other than the paper's."""
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    arrivals(),
+    st.sampled_from(MEASURES),
+    st.sampled_from(BATCHINGS),
+    st.sampled_from([{}, SCALED]),
+    st.data(),
+)
+def test_a_head_that_lived_is_the_head_fitted_at_once(parts, measure, batching, scaled, data):
+    facts = manifest(measure=measure, batching=batching, **scaled)
     n = sum(len(X) for X, _ in parts)
     gone = sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = history(folder, facts, parts)
+        parts = [(scaled_by_hand(X, facts), y) for X, y in parts]
         head = head_path(run, CLIENT)
         assert head.read_bytes() == fitted_at_once(folder / "all", facts, parts)
         cut = data.draw(st.integers(0, len(gone)))
@@ -75,6 +117,24 @@ def test_a_head_that_lived_is_the_head_fitted_at_once(parts, measure, batching, 
         queries = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
         measures = load_head(run, CLIENT, facts).measures(queries, facts)
         assert np.all((measures >= 0) & (measures <= 1))
+        np.testing.assert_array_equal(measures, machines_by_hand(run, facts, queries))
+
+
+def test_scaled_heads_are_updated_explained_and_forgotten_by_features_as_in_the_file(tmp_path):
+    facts = manifest(**SCALED)
+    rng = np.random.default_rng(5)
+    near = np.array(SCALED["offsets"]), np.array(SCALED["spreads"])
+    parts = [(near[0] + near[1] * rng.normal(size=(n, 3)), np.arange(n) % 3) for n in (14, 10)]
+    run = history(tmp_path, facts, parts)
+    query = scaled_by_hand(parts[1][0][4:5], facts).astype(np.float32)
+    found = explain(run, CLIENT, query[0])
+    np.testing.assert_array_equal(found.measures, machines_by_hand(run, facts, query)[0])
+    assert found.measure == pytest.approx(found.measures.min(), abs=1e-5)
+    gone, _ = forget(run, CLIENT, X=parts[1][0][5:7])
+    assert gone.records == 2
+    assert sum("means and deviations" in each for each in gone.not_recalled) == 1
+    with pytest.raises(InputError, match="record 0 of those to forget is not in the head"):
+        forget(run, CLIENT, X=parts[1][0][5:6])
 
 
 PROMISE = ReleasePromise(

@@ -1,0 +1,218 @@
+"""What a first run gives: every method and the head, everything at its default.
+
+Ten clients at Dirichlet 0.5. Beside them, on the pooled records, scikit-learn's logistic
+regression, nearest neighbour and random forest at their defaults, on features as they are and
+standardised, the better of both. The head is also shown on features as they are (`--scaling none`),
+and on features that were scaled to [0, 1] by hand.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks._data import LIBSVM_FEATURES, Split, libsvm, mnist, newsgroups, shared_data
+from benchmarks._harness import Run, benchmark
+from secure_fl.data import Dataset, Scaling, dirichlet
+from secure_fl.data.samples import digits_split
+from secure_fl.data.scaling import ranges_of
+from secure_fl.errors import DivergedError, InputError
+from secure_fl.trainers import registry
+from secure_fl.trainers.settings import Settings
+from secure_fl.training.preparing import DEFAULT_SCALING
+from secure_fl.training.train import train
+
+CLIENTS, ALPHA = 10, 0.5
+WIDE = {"a9a": 123, "w8a": 300}
+"""Further sets of LIBSVM's collection, with a test part, and their d."""
+SMALL = ("digits", "wine", "breast_cancer", "iris")
+SETS = (*SMALL, *WIDE, "phishing", "pendigits", "satimage", "usps", "mnist", "newsgroups")
+QUICK_SETS, QUICK_METHODS = ("wine", "iris"), ("fednewton-head", "fedavg")
+QUICK_RECORDS = 300
+NEEDS_A_PROMISE = {"kahm-record-private", *registry.hiding_records()}
+
+
+def _halves(X: Any, y: Any, classes: Sequence[Any], source: str, seed: int) -> Split:
+    """A quarter of a set that has no test part."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    test, rest = np.split(order, [len(y) // 4])
+    X = np.asarray(X, np.float32)
+    y = np.asarray(y, np.int64)
+    return Split(X[rest], y[rest], X[test], y[test], tuple(map(str, classes)), source)
+
+
+def load(name: str, seed: int) -> Split:
+    """One of SETS, as its source has it: nothing is scaled.
+
+    Raises:
+        DataMissingError: the files are absent.
+    """
+    from sklearn import datasets
+
+    if name == "digits":
+        train_part, test_part = digits_split(np.random.default_rng(seed))
+        found = train_part.X * np.float32(16), train_part.y, test_part.X * np.float32(16)
+        return Split(*found, test_part.y, train_part.classes, "scikit-learn's digits")
+    if name in SMALL:
+        bunch = getattr(datasets, f"load_{name}")()
+        return _halves(bunch.data, bunch.target, bunch.target_names, f"scikit-learn's {name}", seed)
+    if name == "mnist":
+        images = mnist()
+        full = np.float32(255)
+        return replace(images, X_train=images.X_train * full, X_test=images.X_test * full)
+    if name == "newsgroups":
+        return newsgroups(scale=1.0)
+    if name in LIBSVM_FEATURES:
+        return libsvm(name)
+    width = WIDE.get(name, 68)
+    files = [f"{name}.bz2"] + ([f"{name}.t.bz2"] if name in WIDE else [])
+    (X, y), *more = [
+        datasets.load_svmlight_file(str(shared_data("libsvm", each)), n_features=width)
+        for each in files
+    ]
+    classes, codes = np.unique(y, return_inverse=True)
+    source = f"{name} of LIBSVM's collection"
+    if not more:
+        return _halves(X.toarray(), codes, classes, source, seed)
+    ((X_test, y_test),) = more
+    dense = [each.toarray().astype(np.float32) for each in (X, X_test)]
+    return Split(
+        dense[0],
+        codes,
+        dense[1],
+        np.searchsorted(classes, y_test),
+        tuple(map(str, classes)),
+        source,
+    )
+
+
+def drawn(split: Split, records: int, seed: int) -> Split:
+    """At most so many training and test records."""
+    rng = np.random.default_rng([seed, 1])
+    rows = rng.permutation(len(split.y_train))[:records]
+    tests = rng.permutation(len(split.y_test))[:records]
+    return replace(
+        split,
+        X_train=split.X_train[rows],
+        y_train=split.y_train[rows],
+        X_test=split.X_test[tests],
+        y_test=split.y_test[tests],
+    )
+
+
+def clients_of(split: Split, seed: int) -> list[Dataset]:
+    """The training records over the clients."""
+    rng = np.random.default_rng([seed, 2])
+    parts = dirichlet(split.y_train, CLIENTS, ALPHA, rng)
+    return [
+        Dataset(split.X_train[rows], split.y_train[rows], split.classes, f"c{i}")
+        for i, rows in enumerate(parts)
+        if len(rows)
+    ]
+
+
+def pooled(split: Split) -> dict[str, float]:
+    """Test accuracies of scikit-learn's methods at their defaults, in percent."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(split.X_train)
+    spaces = [
+        (split.X_train, split.X_test),
+        (scaler.transform(split.X_train), scaler.transform(split.X_test)),
+    ]
+    makers: dict[str, Callable[[], Any]] = {
+        "logistic": LogisticRegression,
+        "1-NN": lambda: KNeighborsClassifier(1),
+        "forest": lambda: RandomForestClassifier(random_state=0),
+    }
+    found = {}
+    for name, make in makers.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the default number of iterations is what it is
+            found[name] = 100 * max(
+                make().fit(X, split.y_train).score(X_test, split.y_test) for X, X_test in spaces
+            )
+    return found
+
+
+def accuracy(
+    split: Split, clients: Sequence[Dataset], method: Settings, scaling: Any, seed: int
+) -> float | str:
+    """Of one run on the test records, in percent; or what went wrong, in a word."""
+    try:
+        fitted = train(clients, method, scaling=scaling, seed=seed)
+    except DivergedError:
+        return "diverged"
+    except InputError:
+        return "refused"
+    labels: NDArray[Any] = np.array(split.classes)[split.y_test]
+    return 100 * float(np.mean(fitted.predict(split.X_test) == labels))
+
+
+def default_methods() -> list[Settings]:
+    """Every method of models that runs without a promise, at its default."""
+    found = []
+    for each in registry.methods("linear", "network"):
+        if each.method not in NEEDS_A_PROMISE:
+            found.append(registry.make(each.method, each.family, {}))
+    return found
+
+
+@benchmark(
+    "what does a first run give, everything at its default?",
+    click.option("--sets", help="Data sets, with commas; default: all."),
+    click.option(
+        "--methods", help="Methods, with commas; 'kahm' alone for the head; default: all."
+    ),
+    click.option("--records", default=2000, show_default=True, help="Of training and of testing."),
+)
+def main(run: Run, sets: str | None, methods: str | None, records: int) -> None:
+    """Every method and the head, everything at its default."""
+    (seed,) = run.seeds(0)
+    chosen = tuple(sets.split(",")) if sets else QUICK_SETS if run.quick else SETS
+    wanted = methods.split(",") if methods else QUICK_METHODS if run.quick else None
+    records = min(records, QUICK_RECORDS) if run.quick else records
+    run.parameter(clients=CLIENTS, alpha=ALPHA, records=records, scaling=DEFAULT_SCALING)
+    columns = ["set", "majority", "logistic", "1-NN", "forest", "raw", "by hand", "default", "gap"]
+    heads = run.table("the head, % of test records", columns)
+    models = [each for each in default_methods() if wanted is None or each.method in wanted]
+    others = run.table("the other methods, %", ["method", *chosen])
+    rows: list[list[Any]] = [[f"{each.method} ({each.family})"] for each in models]
+    gaps = []
+    for name in chosen:
+        split = drawn(load(name, seed), records, seed)
+        clients = clients_of(split, seed)
+        run.progress(f"{name}: {len(split.y_train)} records, {len(clients)} clients")
+        references = pooled(split)
+        majority = 100 * float(np.mean(split.y_test == np.bincount(split.y_train).argmax()))
+        head = registry.make("kahm", "heads", {})
+        spaces: list[Scaling | str] = ["none", ranges_of(split.X_train), DEFAULT_SCALING]
+        found = [accuracy(split, clients, head, each, seed) for each in spaces]
+        best = max(references["logistic"], references["1-NN"])
+        gap = None if isinstance(found[-1], str) else found[-1] - best
+        heads.add(name, majority, *references.values(), *found, gap)
+        if gap is not None:
+            gaps.append(gap)
+        for row, each in zip(rows, models, strict=True):
+            run.progress(f"{name}: {each.method}")
+            row.append(accuracy(split, clients, each, DEFAULT_SCALING, seed))
+    for row in rows:
+        others.add(*row)
+    if gaps:
+        run.note(
+            f"the head at its default against the better of logistic regression and 1-NN: mean"
+            f" {np.mean(gaps):+.1f} points, within 2 points on {sum(g >= -2 for g in gaps)} of"
+            f" {len(gaps)} sets, worst {min(gaps):+.1f}"
+        )
+    run.note("pooled methods: the better of features as they are and standardised ones")
+
+
+if __name__ == "__main__":
+    main()

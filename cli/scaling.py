@@ -1,0 +1,88 @@
+"""Options of `securefl train` that say what is done to every feature."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.output import Output
+
+if TYPE_CHECKING:
+    from secure_fl.data import Dataset, ReadOptions, Scaling
+
+_OPTIONS = (
+    click.option(
+        "--scale", default=1.0, show_default=True, help="Constant factor on the features."
+    ),
+    click.option(
+        "--scaling",
+        type=click.Choice(["moments", "range", "none"]),
+        help="Of every feature before that: to mean 0 and deviation 1 over all clients, from one"
+        " masked sum; to [0, 1] by the ranges of --public; or none. Default: moments, none where"
+        " privacy is promised.",
+    ),
+    click.option(
+        "--public",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="--scaling range: a labelled file of public records, whose ranges are taken.",
+    ),
+)
+
+
+def scaling_options(function: Any) -> Any:
+    """Adds --scale, --scaling and --public."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+def chosen_scaling(
+    scaling: str | None,
+    public: Path | None,
+    reading: "ReadOptions",
+    clients: "Sequence[Dataset]",
+    promise: Any,
+    output: Output,
+) -> "Any | Scaling":
+    """What the options mean for these clients; says what a default is.
+
+    Args:
+        scaling: --scaling, or None.
+        public: --public, or None.
+        reading: how files are read.
+        clients: the federation's.
+        promise: of privacy, or None.
+        output: for remarks.
+    """
+    from cli.trainers import read_test_set
+    from secure_fl.data.scaling import outside, ranges_of
+    from secure_fl.training.preparing import DEFAULT_SCALING
+
+    if (scaling == "range") != (public is not None):
+        raise click.UsageError(
+            "--scaling range needs --public, a file of public records"
+            if public is None
+            else "--public has no meaning without --scaling range"
+        )
+    if public is not None:
+        found = ranges_of(read_test_set(public, reading, clients[0]).X)
+        for client in clients:
+            count = outside(client.X, found)
+            if count:
+                output.note(
+                    f'client "{client.name}": {count:,} of {client.X.size:,} values outside the'
+                    f" ranges of {public}; they are scaled alike, to below 0 or above 1"
+                )
+        return found
+    if scaling is None:
+        if promise is None:
+            return DEFAULT_SCALING
+        # A schema has said already what becomes of numbers.
+        if not clients[0].schema:
+            output.note(
+                "features are not scaled: privacy is promised, and only public ranges may be used"
+                " (--scaling range --public FILE); --scaling none says so"
+            )
+        return "none"
+    return scaling

@@ -1,0 +1,69 @@
+"""`--rounds auto`: where a run ends, and that its objective is the clients' own."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from secure_fl.data import Dataset, write_clients
+from secure_fl.errors import InputError
+from secure_fl.federation import Client
+from secure_fl.objectives import SoftmaxLoss
+from secure_fl.privacy.promises import ClientPromise
+from secure_fl.trainers.linear._client import local_value
+from secure_fl.trainers.methods.averaging import FedAvg
+from secure_fl.training import settling
+from secure_fl.training.settling import MOST_ROUNDS, PATIENCE, objective_of, until_settled
+from secure_fl.training.train import train
+from tests.cli.command import securefl
+
+
+@pytest.fixture(scope="module")
+def clients():
+    rng = np.random.default_rng(0)
+    y = [np.arange(n) % 2 for n in (30, 20)]
+    return [
+        Dataset(rng.normal(size=(len(c), 2)) + 2 * c[:, None], c, ("a", "b"), f"c{len(c)}")
+        for c in y
+    ]
+
+
+def test_a_run_ends_so_many_rounds_after_its_last_progress():
+    values = [9.0, 5.0, 4.9, 4.0, *[3.9] * 20]
+    assert list(until_settled(iter(range(24)), values.__getitem__)) == list(range(4 + PATIENCE))
+
+
+def test_values_that_are_not_finite_are_no_progress():
+    found = list(until_settled(iter(range(50)), lambda i: 1.0 if i == 0 else float("nan")))
+    assert len(found) == 1 + PATIENCE
+
+
+def test_the_objective_is_that_of_all_records_together(clients):
+    objective = SoftmaxLoss(1e-3, 2)
+    weights = np.array([[0.3, -0.2], [1.0, 0.5]])
+    members = [Client(each.name, each.X, each.y) for each in clients]
+    X, y = (np.concatenate([getattr(each, part) for each in clients]) for part in ("X", "y"))
+    logarithms = log_softmax(X @ weights, axis=1)[np.arange(len(y)), y]
+    expected = -logarithms.mean() + 0.5 * 1e-3 * np.sum(weights**2)
+    found = objective_of(members, local_value, objective, secure=True)(weights)
+    assert found == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_number_of_rounds_must_be_known_before_privacy_is_promised(clients, tmp_path):
+    promise = ClientPromise(epsilon=1.0, clip=1.0)
+    with pytest.raises(InputError, match="must be known before privacy is promised"):
+        train(clients, FedAvg(), settle=True, promise=promise, books=tmp_path / "books")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_goes_on_for_as_many_rounds_as_are_of_use(clients, tmp_path, monkeypatch):
+    write_clients(tmp_path / "clients", clients)
+    base = ("train", tmp_path / "clients", "--method", "fedavg", "--json", "--rounds")
+    out, _ = securefl(*base, "auto", "--ridge", 0.3, "--out", tmp_path / "linear")
+    assert PATIENCE < json.loads(out)["rounds"] < MOST_ROUNDS
+    monkeypatch.setattr(settling, "MOST_ROUNDS", PATIENCE + 2)
+    out, _ = securefl(*base, "auto", "--model", "mlp", "--out", tmp_path / "mlp")
+    assert PATIENCE < json.loads(out)["rounds"] <= PATIENCE + 2
+    _, err = securefl(*base, "some", "--out", tmp_path / "no", check=2)
+    assert "expected a whole number, or auto" in " ".join(err.split())

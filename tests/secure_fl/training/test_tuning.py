@@ -1,0 +1,158 @@
+"""Tuning: what the sums count, what wins, and what a promise forbids."""
+
+import json
+
+import numpy as np
+import pytest
+
+import dp
+from kahm import Bank
+from secure_fl.data import Dataset
+from secure_fl.errors import InputError
+from secure_fl.heads.manifest import load_manifest
+from secure_fl.privacy.promises import ReleasePromise
+from secure_fl.trainers.head_tuning import (
+    CANDIDATES,
+    FOLDS,
+    HeadChoice,
+    Tried,
+    best_of,
+    folds_of,
+    tune_head,
+)
+from secure_fl.trainers.methods.averaging import FedAvg
+from secure_fl.trainers.methods.kahm import KAHMHeads
+from secure_fl.training.train import train
+from secure_fl.training.tuning import load_tuned, save_tuned, tune_models
+from tests.cli.command import securefl
+
+CLASSES = ("a", "b", "c")
+
+
+@pytest.fixture(scope="module")
+def clients():
+    rng = np.random.default_rng(0)
+    found = []
+    for name, n in (("north", 40), ("south", 31)):
+        y = rng.integers(0, 3, n)
+        X = rng.normal(size=(n, 3)) + 2 * np.eye(3)[y]
+        found.append(Dataset(X, y, CLASSES, name))
+    return found
+
+
+def test_every_class_is_dealt_out_over_the_folds():
+    y = np.array([2, 0, 0, 0, 1, 0, 0, 2, 0])
+    found = folds_of(y)
+    for c in (0, 1, 2):
+        counts = np.bincount(found[y == c], minlength=FOLDS)
+        assert np.ptp(counts) <= 1
+
+
+def test_the_masked_sums_are_the_counts_of_a_cross_validation(clients):
+    choice = HeadChoice(batch_size=4, regularisation="relative", regularisation_factor=0.3)
+    (found,) = tune_head(clients, 1.0, [choice])
+    right = 0
+    for each in clients:
+        fold = folds_of(each.y)
+        for part in range(FOLDS):
+            cells, batches = [], []
+            for c in range(3):
+                own = each.X[(fold != part) & (each.y == c)]
+                pieces = np.array_split(own, max(1, int(len(own) / 4 + 0.5)))
+                batches += pieces
+                cells += [c] * len(pieces)
+            bank = Bank.fit(batches, cells, 3, regularisation="relative", factor=0.3)
+            left = fold == part
+            right += int(np.sum(bank.measures(each.X[left]).argmin(axis=1) == each.y[left]))
+    assert (found.right, found.records) == (right, 71)
+    assert found.right > 40
+
+
+def test_coarse_codes_cannot_win_against_none(clients):
+    choice = CANDIDATES[0]
+    coarse = HeadChoice(**{**choice.settings(), "bits": 4, "low": 0.0, "high": 0.01})
+    exact, rounded = tune_head(clients, 1.0, [choice, coarse])
+    assert rounded.right < exact.right
+    assert best_of([exact, rounded]) == choice
+
+
+def test_a_head_of_which_nothing_is_said_is_tuned_and_the_manifest_keeps_what_was_tried(
+    clients, tmp_path
+):
+    train(clients, KAHMHeads(), scaling="moments", out=tmp_path / "run")
+    manifest = load_manifest(tmp_path / "run")
+    assert [each[0] for each in manifest.tried] == [each.text() for each in CANDIDATES]
+    best = max(manifest.tried, key=lambda each: each[1])
+    assert best[0].startswith(f"--batch-size {manifest.batch_size} --lambda relative")
+    said = train(clients, KAHMHeads(batch_size=7), scaling="moments").manifest
+    assert (said.tried, said.batch_size, said.regularisation) == ((), 7, "absolute")
+
+
+def test_neither_counts_nor_moments_of_private_records_go_into_a_private_release(clients, tmp_path):
+    promise = ReleasePromise(epsilon=1.0, delta=1e-5, adjacency=dp.Element(1.0), bounds=(-1.0, 1.0))
+    common = {"promise": promise, "books": tmp_path}
+    for refused_options, message in (
+        ({"scaling": "moments"}, "scaling: means and deviations of the clients' records are not"),
+        ({"tried": (Tried(CANDIDATES[0], 1, 2),)}, "tuned: its counts are of the clients' records"),
+    ):
+        with pytest.raises(InputError, match=message):
+            train(clients, KAHMHeads(), **common, **refused_options)
+    assert not list(tmp_path.iterdir())
+    found = train(clients, KAHMHeads(), **common).manifest
+    assert (found.tried, found.batch_size, found.regularisation) == ((), 100, "absolute")
+
+
+def test_models_are_trained_on_two_thirds_and_counted_on_the_rest(clients):
+    slow, fast = tune_models(
+        clients,
+        [FedAvg(learning_rate=1e-9), FedAvg(learning_rate=0.1)],
+        secure=True,
+        scaling="moments",
+    )
+    assert slow.records == fast.records == sum(int(np.sum(folds_of(c.y) == 0)) for c in clients)
+    assert fast.right > slow.right
+
+
+def test_what_was_tried_comes_back_from_its_file(tmp_path):
+    tried = (Tried(CANDIDATES[0], 3, 9), Tried(HeadChoice(bits=8, low=0.25), 4, 9))
+    save_tuned(tmp_path / "tuned.json", tried)
+    assert load_tuned(tmp_path / "tuned.json") == tried
+    (tmp_path / "tuned.json").write_text(json.dumps({"format": 1, "tried": [{"bits": 4}]}))
+    with pytest.raises(InputError, match="is no result of `securefl tune --out`"):
+        load_tuned(tmp_path / "tuned.json")
+
+
+def test_the_command_tunes_heads_and_models_and_train_takes_the_file(clients, tmp_path):
+    from secure_fl.data import write_clients
+
+    write_clients(tmp_path / "clients", clients)
+    out, _ = securefl(
+        "tune", tmp_path / "clients", "--batch-sizes", "2,9", "--lambdas", "relative:0.1",
+        "--out", tmp_path / "tuned.json", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert len(found["tried"]) == 2
+    run = tmp_path / "run"
+    out, _ = securefl(
+        "train", tmp_path / "clients", "--tuned", tmp_path / "tuned.json", "--out", run, "--json"
+    )
+    facts = json.loads(out)["manifest"]
+    assert found["best"].startswith(f"--batch-size {facts['batch_size']} ")
+    assert len(facts["tried"]) == 2
+    save_tuned(tmp_path / "coded.json", (Tried(HeadChoice(bits=6), 1, 2),))
+    coded = ("train", tmp_path / "clients", "--tuned", tmp_path / "coded.json", "--bits", 8)
+    _, err = securefl(*coded, "--out", tmp_path / "no", check=2)
+    assert "--bits has no meaning beside --tuned" in err
+    out, _ = securefl(
+        "tune", tmp_path / "clients", "--methods", "fedavg,dkrr", "--rates", "0.1,1", "--json"
+    )
+    assert len(json.loads(out)["tried"]) == 3
+    base = ("tune", tmp_path / "clients")
+    for options, part in (
+        (("--ranges", "0:1"), "--ranges needs --bits"),
+        (("--lambdas", "some"), "expected of absolute, relative"),
+        (("--methods", "private-ridge"), "--methods: 'private-ridge', expected of"),
+        (("--rates", "1"), "--rates has no meaning without --methods"),
+    ):
+        _, err = securefl(*base, *options, check=2)
+        assert part in " ".join(err.split())
