@@ -162,13 +162,16 @@ def split(party: Party, count: int) -> Any:
     return None
 
 
+HUNDRED = pytest.param(100, 51, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 9, 10, 12])
 def test_a_third_of_the_clients_learn_nothing_at_the_default_threshold(n: int) -> None:
     colluding = n // 3
     assert split(Party(n, threshold=default_threshold(n)), colluding) is None
 
 
-@pytest.mark.parametrize(("n", "t"), [(3, 2), (4, 3), (5, 4), (6, 4), (10, 7), (100, 51)])
+@pytest.mark.parametrize(("n", "t"), [(3, 2), (4, 3), (5, 4), (6, 4), (10, 7), HUNDRED])
 def test_the_bound_is_exact(n: int, t: int) -> None:
     """At 2 t - n the attack works, whatever a client does; one client fewer learns nothing."""
     assert split(Party(n, threshold=t), 2 * t - n) is not None

@@ -22,6 +22,7 @@ def work(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow  # the roles by themselves: tests/fhe/batched/test_roles.py
 def test_a_batch_goes_through_all_roles(work):
     """All test digits at once, with known answers; equal to the same codes in the clear."""
     queries, run, keys = work / "digits" / "test.npz", work / "run", work / "keys"

@@ -130,6 +130,7 @@ PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "record", "--norm", 4)
 RELEASED = ("--method", "kahm-record-private", *PROMISE)
 
 
+@pytest.mark.slow  # the head itself: tests/secure_fl/trainers/linear/test_kahm_record_private.py
 def test_machines_that_hide_every_record_answer_by_codes_and_are_paid_once(work, tmp_path):
     options = (*RELEASED, "--aggregate", "secure", "--ledger", tmp_path / "books")
     found = trained(work, tmp_path / "run", *options)

@@ -102,7 +102,7 @@ def test_the_variance_is_that_of_the_probabilities(noise: Any, pmf: Any):
     assert noise.variance == pytest.approx(total, rel=1e-9)
 
 
-@pytest.mark.parametrize("scale", [2.0, 300.0])
+@pytest.mark.parametrize("scale", [pytest.param(2.0, marks=pytest.mark.slow), 300.0])
 def test_draws_are_distributed_as_opendps_discrete_laplace(scale: float):
     """An independent exact sampler as oracle: chi-square of two samples over 40 common bins."""
     import opendp.prelude as opendp

@@ -15,7 +15,7 @@ def minimum():
     return fhe.EncryptedMinimum(columns=5, bits=6, failure_exponent=40)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 20])
+@pytest.mark.parametrize("rows", [1, 7, pytest.param(20, marks=pytest.mark.slow)])
 def test_the_minimum_of_each_row_is_numpys_whatever_their_number(minimum, rows):
     """Odd and even numbers, and more pairs than one call of the circuit takes."""
     table = RNG.integers(0, 64, (rows, 5))
@@ -29,7 +29,7 @@ def test_the_winner_may_stand_in_any_column(minimum):
     np.testing.assert_array_equal(minimum(table), [31] * 5)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("columns", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_one_call_makes_its_own_keys(columns):
     table = RNG.integers(0, 256, (3, columns))
     found = fhe.encrypted_minimum(table, failure_exponent=40)
@@ -60,6 +60,7 @@ def test_the_rule_gives_the_class_of_the_smallest_code_call_after_call():
         np.testing.assert_array_equal(rule(codes), expected)
 
 
+@pytest.mark.slow  # its circuit: tests/fhe/test_rule.py
 def test_the_papers_rule_gives_the_same_classes():
     rule = fhe.EncryptedRule(contributors=2, classes=3, bits=4, failure_exponent=40, rule="paper")
     codes = RNG.integers(0, 16, (2, 2, 3))

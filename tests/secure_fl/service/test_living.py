@@ -139,6 +139,7 @@ def test_an_evaluator_whose_database_is_gone_ends_with_a_failure(made, running):
     assert exit_code_of(here.failure) == 1
 
 
+@pytest.mark.slow  # waits for the lock; the evaluator's loop is tried every day
 def test_a_contributor_goes_on_after_a_database_lock(made, running):
     running.start("evaluator")
     players = Players(made, running)
@@ -217,7 +218,7 @@ def test_a_lock_goes_with_its_process_however_that_ends(tmp_path):
     Held(tmp_path).release()
 
 
-@pytest.mark.parametrize("name", ["evaluator", "north"])
+@pytest.mark.parametrize("name", ["evaluator", pytest.param("north", marks=pytest.mark.slow)])
 def test_a_second_process_on_one_state_ends_with_one_line(running, name):
     """Exit code 2; the first one works on, and its kill gives the state free."""
     running.start("evaluator")

@@ -76,6 +76,7 @@ def wait_until(condition):
 # ------------------------------------------------------------------------------------ answers
 
 
+@pytest.mark.slow  # six starts of real processes
 def test_kills_between_contributions_and_in_mid_evaluation_lose_nothing(players, made):
     """What was acknowledged is on the disk; a broken evaluation begins anew.
 

@@ -389,6 +389,7 @@ def canary_scores(tmp_path, training, trainer, *, present, runs=160):
     return np.array(scores)
 
 
+@pytest.mark.slow  # dozens of trainings; the noise itself is tried every day
 def test_a_membership_attack_breaks_training_without_noise_and_not_with_it(tmp_path):
     """A canary along its own axis: the attack proves more than epsilon 1 without noise, at 99 %."""
     privacy = DPSGD(1.0, 1e-3, rounds=1)
