@@ -91,17 +91,24 @@ LARGEST_RATIO = 10.0
 """Divergence is stated from this objective on, in units of that of a model without weights."""
 
 
+_REMEDIES = {
+    "learning_rate": "lower the learning rate",
+    "step_size": "lower the step size",
+    "damping": "raise the damping",
+    "safeguard": "keep the safeguard",
+    "ridge": "raise the ridge",
+}
+
+
 def remedy_of(settings: Settings) -> str:
-    """What to do about a run that diverged."""
-    if any(declared.name == "learning_rate" for declared in settings.declared()):
-        return (
-            "steps that are too long for these features are the likely cause: lower the learning"
-            " rate or scale the features down"
-        )
-    return (
-        "a curvature that is too small is the likely cause: raise the damping or the ridge,"
-        " and keep the safeguard"
-    )
+    """What to do about a run that diverged, by the options that its method has."""
+    own = {declared.name for declared in settings.declared()}
+    if "learning_rate" in own:
+        cause, names = "steps that are too long for these features are", ["learning_rate"]
+    else:
+        cause, names = "a curvature that is too small is", [n for n in _REMEDIES if n in own]
+    ways = [*(_REMEDIES[name] for name in names), "scale the features down"]
+    return f"{cause} the likely cause: {', '.join(ways[:-1])} or {ways[-1]}"
 
 
 def _watched(fed: Federation, states: States, settings: Settings, excess: Excess | None) -> States:

@@ -9,6 +9,8 @@ from secure_fl.errors import InputError
 from secure_fl.federation import Client, DivergedError, Federation, FederationError
 from secure_fl.objectives import SoftmaxLoss
 from secure_fl.trainers.linear import AveragingState, NewtonState, fednewton_head
+from secure_fl.trainers.registry import make, names
+from secure_fl.training.loop import remedy_of
 
 
 def write_clients(folder):
@@ -128,3 +130,13 @@ def test_a_release_of_records_takes_a_mechanism_that_fits_them():
         grid=2.0**-8,
     )
     assert "gaussian" in found.statement.mechanism.lower()
+
+
+@pytest.mark.parametrize("name", names("linear"))
+def test_the_advice_names_options_that_the_method_has(name):
+    settings = make(name, "linear", {})
+    advice = remedy_of(settings)
+    own = {declared.name for declared in settings.declared()}
+    for option in ("learning_rate", "step_size", "damping", "safeguard", "ridge"):
+        assert option in own or option.replace("_", " ") not in advice
+    assert advice.endswith("scale the features down")
