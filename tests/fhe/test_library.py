@@ -89,6 +89,8 @@ def test_blocks_of_threads_that_overlap_put_back_what_stood_before_all_of_them()
     """The second block begins while the first one's library call has its own handlers set."""
     first, second = signals_kept(), signals_kept()
     before = signal.getsignal(signal.SIGUSR1)
+    # One thread plays both, and would keep what the second one's start had blocked.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         with contextlib.ExitStack() as outer:
             outer.enter_context(first)
@@ -99,6 +101,7 @@ def test_blocks_of_threads_that_overlap_put_back_what_stood_before_all_of_them()
         assert _handler(signal.SIGUSR1).raw[:8] != kept
     finally:
         signal.signal(signal.SIGUSR1, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 # How a process may end, as code, and its status: the number, or minus that of a signal.
