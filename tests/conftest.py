@@ -31,6 +31,8 @@ FIRST = (
     "secure_fl/service/test_network.py",
     "attacks/test_answer_oracle.py",
     "test_docs.py",
+    "test_readme.py",
+    "test_wheel.py",
 )
 """Files that mostly wait for other processes: last of a run, one worker would wait alone."""
 
