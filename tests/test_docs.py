@@ -68,7 +68,7 @@ def runnable(block):
 
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-SLOW = {"how-to/three-machines.md", "private-networks.md"}
+SLOW = {"fednl.md", "how-to/three-machines.md", "private-networks.md"}
 """Pages whose commands other tests run every day, as the README's; `make test-all` runs them."""
 
 TO_RUN = [

@@ -7,6 +7,7 @@ What only a process of its own shows (signals, real exit status, closed streams)
 import contextlib
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def refused(*arguments):
     line = err.strip().splitlines()[-1]
     assert line.startswith("error: ")
     return line
+
+
+def hear_interrupts():
+    """`preexec_fn` of processes that are interrupted: Ctrl-C as a person's shell has it.
+
+    Whoever runs the tests in the background ignores it, and children inherit that.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def environment_of_commands():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fhe
-from tests.cli.command import PASSPHRASE, SECUREFL, refused, securefl
+from tests.cli.command import PASSPHRASE, SECUREFL, hear_interrupts, refused, securefl
 
 
 @pytest.fixture(scope="module")
@@ -452,8 +452,7 @@ def test_an_interrupt_leaves_nothing_half_written(work, tmp_path, delay):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **PASSPHRASE, "SECUREFL_CACHE": str(tmp_path / "cache")},
-        # Whoever runs the tests in the background ignores Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_interrupts,
     )
     deadline = time.monotonic() + 60
     while not list(out.iterdir()) and time.monotonic() < deadline:

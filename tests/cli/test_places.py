@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dp
-from tests.cli.command import SECUREFL, refused, securefl
+from tests.cli.command import SECUREFL, hear_interrupts, refused, securefl
 from tests.secure_fl.methods import own
 
 ELEMENT = ("--epsilon", 1, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
@@ -156,7 +156,11 @@ def test_an_interrupted_private_run_says_what_it_spent(data, tmp_path):
     rounds = ("--method", "fedavg", "--client-epsilon", 5, "--clip", 1, "--rounds", 3000)
     command = [SECUREFL, "train", data, "--out", tmp_path / "run", *rounds]
     process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
     )
     end = time.monotonic() + 60
     while spent(data) < 4 and time.monotonic() < end:

@@ -13,6 +13,7 @@ import pytest
 
 import fhe
 from fhe.library import _handler, signals_kept
+from tests.cli.command import hear_interrupts
 
 REPOSITORY = Path(fhe.__file__).parent.parent
 IMPORTS = """
@@ -37,6 +38,7 @@ signal.signal(signal.SIGINT, lambda *_: asked.append("interrupt"))
 
 import fhe
 from fhe.library import _handler, signals_kept
+from tests.cli.command import hear_interrupts
 
 parameters = fhe.RuleParameters(contributors=2, classes=2, bits=4, block=1, failure_exponent=40)
 keys = fhe.generate_keys(parameters)
@@ -71,6 +73,7 @@ def python(*arguments, folder=None):
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         timeout=240,
         check=False,
+        preexec_fn=hear_interrupts,
     )
 
 
