@@ -8,7 +8,6 @@ the estimates are still far and the compiled code is loaded, are given beside it
 
 import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -51,9 +50,17 @@ def _compressors(d: int) -> dict[str, Compressor]:
 
 
 def _times(
-    fed: Federation, states: Iterator[NewtonState]
+    fed: Federation, d: int, rounds: int, option: int, compressor: Compressor
 ) -> tuple[list[float], list[float], NewtonState]:
-    """Wall and processor seconds of each state, and the last one."""
+    """Wall and processor seconds of each state of a run, and the last one."""
+    states = fednl(
+        fed,
+        LogisticRidge(PENALTY),
+        d=d,
+        rounds=rounds,
+        option=option,
+        compressor=compressor,
+    )
     driven = fed.rounds(states)
     wall, processor = [], []
     start, used = time.perf_counter(), time.process_time()
@@ -79,15 +86,7 @@ def _rounds(run: Run, table: Table, name: str, clients: list[Client], d: int) ->
             rounds = 10 if run.quick else 1000
             run.progress(f"{name}, option {option}, {label}")
             fed = _federation(clients)
-            states = fednl(
-                fed,
-                LogisticRidge(PENALTY),
-                d=d,
-                rounds=rounds,
-                option=option,
-                compressor=compressor,
-            )
-            seconds, processor, last = _times(fed, states)
+            seconds, processor, last = _times(fed, d, rounds, option, compressor)
             median = float(np.median(seconds[1:])) * 1e3
             table.add(
                 name,
@@ -110,15 +109,7 @@ def timed_rounds(name: str, option: int, label: str, rounds: int) -> tuple[float
     """Milliseconds by the clock and of the processor of the median round, in this process."""
     clients, d = clients_of(name, intercept=True)
     with _federation(clients) as fed:
-        states = fednl(
-            fed,
-            LogisticRidge(PENALTY),
-            d=d,
-            rounds=rounds,
-            option=option,
-            compressor=_compressors(d)[label],
-        )
-        seconds, processor, _ = _times(fed, states)
+        seconds, processor, _ = _times(fed, d, rounds, option, _compressors(d)[label])
     wall, used = (1e3 * float(np.median(each[1:])) for each in (seconds, processor))
     return wall, used
 

@@ -73,11 +73,10 @@ def encrypt(
     import fhe
     from secure_fl.errors import InputError
     from secure_fl.files import new_files
-    from secure_fl.heads.codes import head_codes, refuse_masked, threshold_codes
-    from secure_fl.heads.manifest import UNKNOWN, load_manifest
+    from secure_fl.heads.codes import head_codes, threshold_codes
+    from secure_fl.heads.manifest import UNKNOWN
     from secure_fl.heads.queries import parse_rows, read_queries
 
-    refuse_masked(load_manifest(run))
     manifest, heads, with_threshold = _contributors(run, clients)
     options = make_read_options(**reading)
     features, _ = read_queries(queries, manifest, options, parse_rows(rows))
@@ -124,10 +123,12 @@ def _contributors(run: Path, clients: Sequence[str]) -> "tuple[Manifest, list[He
     The threshold's contribution is public, and one party makes it: who has all heads, or who asks
     for it by its name.
     """
+    from secure_fl.heads.codes import refuse_masked
     from secure_fl.heads.manifest import UNKNOWN, load_manifest
     from secure_fl.heads.run_folder import load_run
 
     manifest = load_manifest(run)
+    refuse_masked(manifest)
     offered = manifest.unknown_above is not None
     named = [name for name in clients if not (offered and name == UNKNOWN)]
     heads = load_run(run, named)[1] if named or not clients else []

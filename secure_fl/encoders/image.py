@@ -6,7 +6,6 @@ downloaded, and nothing in it runs. Without a model `pixels:N` gives the picture
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 from secure_fl.encoders.cache import EmbeddingCache, content_key
 from secure_fl.encoders.digests import fingerprint_of, folder_digest, hex_digest
 from secure_fl.encoders.local_models import image_model_folder
+from secure_fl.encoders.opening import importing_offline, opening
 from secure_fl.encoders.pictures import open_picture, read_picture_file
-from secure_fl.errors import FormatError, InputError, MissingExtraError
+from secure_fl.errors import FormatError, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -195,30 +195,18 @@ class ModelEncoder:
 
     @cached_property
     def _network(self) -> Any:
-        # Both must stand before the first import, or the libraries look for the model online.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["TRANSFORMERS_OFFLINE"] = "1"
-        try:
+        with importing_offline(
+            "models of images need transformers, which is not installed; run pip install"
+            " 'securefl[images]'"
+        ):
             from transformers import AutoModel
-            from transformers.utils import logging
-        except ImportError:
-            raise MissingExtraError(
-                "models of images need transformers, which is not installed; run pip install"
-                " 'securefl[images]'"
-            ) from None
-        # Its bar would run into the caller's own progress.
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped in transformers
-        try:
+        with opening(self.folder):
             network = AutoModel.from_pretrained(
                 str(self.folder),
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
             )
-        except Exception as error:
-            # A damaged model raises whatever the part that met it raises.
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise FormatError(f"{self.folder}: not a usable model: {reason[0]}") from error
         return network.eval()
 
 

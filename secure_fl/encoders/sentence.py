@@ -5,7 +5,6 @@ tells whether they do.
 """
 
 import math
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,8 @@ from secure_fl.data.dataset import Records, require_finite
 from secure_fl.encoders.cache import CacheWarning, EmbeddingCache, text_key
 from secure_fl.encoders.digests import fingerprint_of, folder_digest, hex_digest
 from secure_fl.encoders.local_models import model_folder
-from secure_fl.errors import FeatureError, FormatError, InputError, MissingExtraError, whose
+from secure_fl.encoders.opening import importing_offline, opening
+from secure_fl.errors import FeatureError, FormatError, InputError, whose
 
 __all__ = [
     "CacheWarning",
@@ -216,20 +216,12 @@ class SentenceEncoder:
     @cached_property
     def _network(self) -> Any:
         folder = self.folder
-        # Both must stand before the first import, or the libraries look for the model online.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["TRANSFORMERS_OFFLINE"] = "1"
-        try:
+        with importing_offline(
+            "text encoders need sentence-transformers, which is not installed; run"
+            " pip install 'securefl[text]'"
+        ):
             from sentence_transformers import SentenceTransformer
-            from transformers.utils import logging
-        except ImportError:
-            raise MissingExtraError(
-                "text encoders need sentence-transformers, which is not installed; run"
-                " pip install 'securefl[text]'"
-            ) from None
-        # Its bar would run into the caller's own progress.
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # untyped in transformers
-        try:
+        with opening(folder):
             network = SentenceTransformer(
                 str(folder),
                 device=self.device,
@@ -237,11 +229,6 @@ class SentenceEncoder:
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-        except Exception as error:
-            # A damaged model raises whatever the part that met it raises: OSError, ValueError,
-            # KeyError, RuntimeError, SafetensorError and others.
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise FormatError(f"{folder}: not a usable model: {reason[0]}") from error
         if self.max_tokens is not None:
             limit = network.max_seq_length
             if limit is not None and self.max_tokens > limit:

@@ -3,10 +3,8 @@
 Both are known by name, "module:qualname": a name can cross a process or a network, code cannot.
 """
 
-import contextlib
 import dataclasses
 import importlib
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -145,7 +143,7 @@ def import_by_name() -> None:
     """From now on an unknown name makes its module be imported.
 
     Only for a worker process, whose names come from the program that started it: an import runs
-    code, so of names from a network only this package's own algorithms are looked up this way.
+    code, so names from a network must never be looked up this way.
     """
     global _import_by_name
     _import_by_name = True
@@ -154,27 +152,11 @@ def import_by_name() -> None:
 def _found(registry: dict[str, Any], name: str, what: str) -> Any:
     if name not in registry:
         name = _renamed(name)
-    if name not in registry:
-        _import_module_of(name)
+    if name not in registry and _import_by_name:
+        importlib.import_module(name.partition(":")[0])
     if name not in registry:
         raise FederationError(f"{what} {name!r}: unknown here; import the module that defines it")
     return registry[name]
-
-
-_OWN = re.compile(r"secure_fl\.(trainers|objectives)(\.[a-z_0-9]+)+")
-"""This package's algorithms, whose modules define things and do nothing else when imported.
-
-A checkpoint names their records before its method has run, and a node their steps.
-"""
-
-
-def _import_module_of(name: str) -> None:
-    module = name.partition(":")[0]
-    if _import_by_name:
-        importlib.import_module(module)
-    elif _OWN.fullmatch(module):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(module)
 
 
 _MOVED = {

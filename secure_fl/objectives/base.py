@@ -141,6 +141,15 @@ class Objective(ABC):
         """Class codes, shape (n,): the largest margin, the lowest class on a tie."""
         return np.argmax(X @ weights, axis=1)
 
+    def _check_weights(self, weights: Array, X: Features, outputs: str) -> None:
+        if len(X.shape) != 2 or X.shape[0] == 0:
+            raise FeatureError(f"features have the shape {X.shape}; give at least one record")
+        if weights.shape != self.shape(X.shape[1]):
+            raise FeatureError(
+                f"weights have the shape {weights.shape}, {X.shape[1]} features and"
+                f" {outputs} need {self.shape(X.shape[1])}"
+            )
+
     def _value(self, weights: Array, margins: Array, y: Codes) -> float:
         penalty = 0.5 * self.ridge * float(np.vdot(weights, weights))
         return float(np.mean(self.losses(margins, y))) + penalty
@@ -149,13 +158,7 @@ class Objective(ABC):
         return X.T @ self.residuals(margins, y) / X.shape[0] + self.ridge * weights
 
     def _check(self, weights: Array, X: Features, y: Codes) -> None:
-        if len(X.shape) != 2 or X.shape[0] == 0:
-            raise FeatureError(f"features have the shape {X.shape}; give at least one record")
-        if weights.shape != self.shape(X.shape[1]):
-            raise FeatureError(
-                f"weights have the shape {weights.shape}, {X.shape[1]} features and"
-                f" {self.classes} classes need {self.shape(X.shape[1])}"
-            )
+        self._check_weights(weights, X, f"{self.classes} classes")
         if y.shape != (X.shape[0],):
             raise FeatureError(f"{X.shape[0]} records and labels of the shape {y.shape}")
         if y.dtype.kind not in "iu":

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from secure_fl.errors import FeatureError, LabelError
+from secure_fl.errors import LabelError
 from secure_fl.federation import broadcastable
 from secure_fl.objectives.base import Array, Codes, Features, Objective
 from secure_fl.objectives.squared import SquaredLoss
@@ -44,13 +44,7 @@ class RegressionLoss(SquaredLoss):
         return values[:, 0] if self.outputs == 1 else values
 
     def _check(self, weights: Array, X: Features, y: Codes | Array) -> None:
-        if len(X.shape) != 2 or X.shape[0] == 0:
-            raise FeatureError(f"features have the shape {X.shape}; give at least one record")
-        if weights.shape != self.shape(X.shape[1]):
-            raise FeatureError(
-                f"weights have the shape {weights.shape}, {X.shape[1]} features and"
-                f" {self.outputs} outputs need {self.shape(X.shape[1])}"
-            )
+        self._check_weights(weights, X, f"{self.outputs} outputs")
         n = X.shape[0]
         fine = [(n, self.outputs)] + ([(n,)] if self.outputs == 1 else [])
         if y.shape not in fine:

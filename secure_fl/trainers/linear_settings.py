@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from secure_fl.errors import InputError
 from secure_fl.trainers.settings import Family, Settings, setting
 
 if TYPE_CHECKING:
     from secure_fl.federation import Federation
     from secure_fl.objectives import Objective
     from secure_fl.privacy.promises import RecordPrivacy
+    from secure_fl.trainers.fednl import LogisticRidge
 
 
 @dataclass(frozen=True)
@@ -147,3 +149,44 @@ class DrawnRounds(Rounds):
     def drawn(self) -> int | None:
         """As many as the setting says."""
         return self.participants
+
+
+@attrs.frozen(kw_only=True)
+class OneAgainstRest(Rounds):
+    """A method for two classes, run for each class against the rest."""
+
+    unweighted: ClassVar[bool] = True
+    probabilistic: ClassVar[bool] = False
+
+    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
+        """One class against the rest; see `trainer`."""
+        from secure_fl.trainers.fednl.one_against_rest import one_against_rest
+
+        shared = self.shared(run)
+
+        def trainer(objective: "LogisticRidge", begin: Any) -> Iterator[Any]:
+            return self.trainer(run, objective, {**shared, "start": begin})
+
+        return one_against_rest(trainer, self.ridge, run.objective.classes, start)
+
+    def shared(self, run: LinearRun) -> dict[str, Any]:
+        """Arguments that `trainer` passes on for every class."""
+        return {"d": run.width, "rounds": self.rounds}
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """The method for one class; its arguments in common are `shared`, with its `start`."""
+        raise NotImplementedError
+
+
+def clients_of_a_round(participants: int | None, run: LinearRun) -> int:
+    """tau, of methods that start with everybody and draw for themselves; None takes all.
+
+    Raises:
+        InputError: more than there are.
+    """
+    tau = participants or len(run.fed)
+    if tau > len(run.fed):
+        raise InputError(f"participants: found {tau}, the federation has {len(run.fed)} clients")
+    return tau

@@ -1,6 +1,5 @@
 """The artifact of an iterative trainer: a linear model behind a fixed feature map."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,15 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import read_envelope, write_envelope
-from secure_fl.data import Scale, Scaling, scaling_of
+from secure_fl.data import Scale
 from secure_fl.errors import FormatError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-from secure_fl.training.model_files import FILE, LINEAR, UNFIT, Description
+from secure_fl.training.model_files import FILE, LINEAR, UNFIT, Described, Description
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(Described):
     """Weights, and what stands between a record and them.
 
     Public once it is shared: it holds no records, but what it was trained on shows in it unless
@@ -53,20 +52,8 @@ class LinearModel:
             raise ValueError(f"weights {self.weights.shape}, {width} x {len(self.classes)} needed")
         if self.random is not None and len(self.random.frequencies) != self.n_features:
             raise ValueError(f"random features of {len(self.random.frequencies)} features")
-        if self.features is not None and len(self.features) != self.n_features:
-            raise ValueError(f"{len(self.features)} names of {self.n_features} features")
-        if not (np.isfinite(self.weights).all() and _finite(self.scale)):
-            raise ValueError("a weight or the scale is not finite")
-
-    @property
-    def schema(self) -> str:
-        """Digest of the schema that the clients' tables were prepared by; "" for none."""
-        return str(self.origin.get("schema", ""))
-
-    @property
-    def scaling_map(self) -> Scaling:
-        """What is done to every feature."""
-        return scaling_of(self.scale)
+        self.check_names(self.n_features)
+        self.check_finite(self.weights, "weight")
 
     @property
     def kind(self) -> str:
@@ -131,7 +118,3 @@ class LinearModel:
 def mapped(X: Features, random: RandomFourierFeatures | None) -> Features:
     """What the weights multiply: random features of the records, or the records and a constant."""
     return with_constant(X) if random is None else random.apply(X)
-
-
-def _finite(scale: Scale) -> bool:
-    return isinstance(scale, Scaling) or math.isfinite(scale)

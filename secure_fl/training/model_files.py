@@ -1,9 +1,12 @@
 """What the files of both kinds of model have in common: their name, kinds and description."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from secure_fl.data import Dataset, Scale, Scaling, scaling_of
@@ -21,6 +24,35 @@ UNFIT = (
 """What reading a model raises whose header and arrays do not fit each other."""
 LINEAR, NETWORK = "linear model", "network"
 """Kinds of its envelope."""
+
+
+class Described:
+    """What models of both kinds derive from their description; they have these attributes."""
+
+    features: tuple[str, ...] | None
+    scale: Scale
+    origin: dict[str, Any]
+
+    @property
+    def schema(self) -> str:
+        """Digest of the schema that the clients' tables were prepared by; "" for none."""
+        return str(self.origin.get("schema", ""))
+
+    @property
+    def scaling_map(self) -> Scaling:
+        """What is done to every feature."""
+        return scaling_of(self.scale)
+
+    def check_names(self, n_features: int) -> None:
+        """Raises ValueError where names are not as many as features."""
+        if self.features is not None and len(self.features) != n_features:
+            raise ValueError(f"{len(self.features)} names of {n_features} features")
+
+    def check_finite(self, learned: NDArray[Any], what: str) -> None:
+        """Raises ValueError where what was learned, or the scale, is not finite."""
+        scaled = isinstance(self.scale, Scaling) or math.isfinite(self.scale)
+        if not (np.isfinite(learned).all() and scaled):
+            raise ValueError(f"a {what} or the scale is not finite")
 
 
 @dataclass(frozen=True)

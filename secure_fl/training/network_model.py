@@ -1,6 +1,5 @@
 """The artifact of a trained network: its specification, its parameters, and its classes."""
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import PUBLIC, read_envelope, write_envelope
-from secure_fl.data import Scale, Scaling, scaling_of
+from secure_fl.data import Scale
 from secure_fl.errors import FormatError
 from secure_fl.trainers.networks.models import (
     Array,
@@ -25,7 +24,7 @@ from secure_fl.trainers.networks.models import (
     predictions,
     scores,
 )
-from secure_fl.training.model_files import FILE, NETWORK, UNFIT, Description
+from secure_fl.training.model_files import FILE, NETWORK, UNFIT, Described, Description
 
 KINDS: dict[str, type[Model]] = {
     each.__name__: each for each in (LinearModel, FourierModel, Perceptron, ConvNet)
@@ -33,7 +32,7 @@ KINDS: dict[str, type[Model]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedNetwork:
+class TrainedNetwork(Described):
     """A network, and what stands between a record and it.
 
     Public once it is shared, as `secure_fl.training.linear_model.LinearModel`.
@@ -60,30 +59,18 @@ class TrainedNetwork:
     def __post_init__(self) -> None:
         if len(self.classes) != self.model.classes:
             raise ValueError(f"{len(self.classes)} names of {self.model.classes} classes")
-        if self.features is not None and len(self.features) != self.n_features:
-            raise ValueError(f"{len(self.features)} names of {self.n_features} features")
+        self.check_names(self.n_features)
         # On the meta device nothing is allocated, whatever size a file claims.
         with torch.device("meta"):
             size = sum(p.numel() for p in self.model.module().parameters())
         if self.parameters.shape != (size,) or self.parameters.dtype != np.float32:
             raise ValueError(f"parameters {self.parameters.shape}, {size} float32 needed")
-        if not (np.isfinite(self.parameters).all() and _finite(self.scale)):
-            raise ValueError("a parameter or the scale is not finite")
+        self.check_finite(self.parameters, "parameter")
 
     @property
     def n_features(self) -> int:
         """d."""
         return self.model.inputs
-
-    @property
-    def schema(self) -> str:
-        """Digest of the schema that the clients' tables were prepared by; "" for none."""
-        return str(self.origin.get("schema", ""))
-
-    @property
-    def scaling_map(self) -> Scaling:
-        """What is done to every feature."""
-        return scaling_of(self.scale)
 
     @property
     def kind(self) -> str:
@@ -162,7 +149,3 @@ def _specification(found: dict[str, Any]) -> Model:
         if name != "kind"
     }
     return KINDS[found["kind"]](**fields)
-
-
-def _finite(scale: Scale) -> bool:
-    return isinstance(scale, Scaling) or math.isfinite(scale)

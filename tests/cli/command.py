@@ -42,6 +42,13 @@ def securefl(*arguments, check=0, environment=PASSPHRASE):
     return out, err
 
 
+def digits_of(folder, clients):
+    """Digits in `digits`, and a number of clients that share them in `clients`."""
+    securefl("data", "digits", folder / "digits")
+    source = folder / "digits" / "train.npz"
+    securefl("data", "partition", source, folder / "clients", "--clients", clients)
+
+
 def refused(*arguments):
     """The one line with which the command refuses."""
     out, err = securefl(*arguments, check=2)

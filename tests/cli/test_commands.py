@@ -13,17 +13,14 @@ import numpy as np
 import pytest
 
 import fhe
-from tests.cli.command import PASSPHRASE, SECUREFL, hear_interrupts, refused, securefl
+from tests.cli.command import PASSPHRASE, SECUREFL, digits_of, hear_interrupts, refused, securefl
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """Digits, three clients and a trained run, made by the commands."""
     folder = tmp_path_factory.mktemp("work")
-    securefl("data", "digits", folder / "digits")
-    securefl(
-        "data", "partition", folder / "digits" / "train.npz", folder / "clients", "--clients", 3
-    )
+    digits_of(folder, 3)
     securefl("train", folder / "clients", "--out", folder / "run", "--bits", 6)
     return folder
 

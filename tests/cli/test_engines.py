@@ -4,16 +4,14 @@ import json
 
 import pytest
 
-from .test_commands import refused, securefl
+from .command import digits_of, refused, securefl
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """Digits, three clients, a run with 4-bit codes and keys of the batched engine."""
     folder = tmp_path_factory.mktemp("work")
-    securefl("data", "digits", folder / "digits")
-    source = folder / "digits" / "train.npz"
-    securefl("data", "partition", source, folder / "clients", "--clients", 3)
+    digits_of(folder, 3)
     securefl("train", folder / "clients", "--out", folder / "run", "--bits", 4)
     out, _ = securefl(
         "keys", "new", folder / "run", "--engine", "bgv", "--out", folder / "keys", "--json"

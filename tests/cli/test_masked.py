@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from .command import refused, securefl
+from .command import digits_of, refused, securefl
 
 PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
 
@@ -15,9 +15,7 @@ PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 
 def work(tmp_path_factory):
     """Digits, three clients, and a run whose rule is masked."""
     folder = tmp_path_factory.mktemp("work")
-    securefl("data", "digits", folder / "digits")
-    source = folder / "digits" / "train.npz"
-    securefl("data", "partition", source, folder / "clients", "--clients", 3)
+    digits_of(folder, 3)
     securefl("train", folder / "clients", "--out", folder / "run", "--rule", "masked", "--bits", 6)
     return folder
 

@@ -8,17 +8,14 @@ import time
 import numpy as np
 import pytest
 
-from tests.cli.command import SECUREFL, refused, securefl
+from tests.cli.command import SECUREFL, digits_of, refused, securefl
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
     """Digits and four clients, made by the commands."""
     folder = tmp_path_factory.mktemp("work")
-    securefl("data", "digits", folder / "digits")
-    securefl(
-        "data", "partition", folder / "digits" / "train.npz", folder / "clients", "--clients", 4
-    )
+    digits_of(folder, 4)
     return folder
 
 

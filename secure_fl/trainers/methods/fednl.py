@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from secure_fl.errors import InputError
-from secure_fl.trainers.linear_settings import LinearRun, Rounds
+from secure_fl.trainers.linear_settings import LinearRun, OneAgainstRest, clients_of_a_round
 from secure_fl.trainers.registry import method
 from secure_fl.trainers.settings import setting
 
@@ -18,11 +17,9 @@ COMPRESSORS = ("auto", "top-k", "rand-k", "shared-rand-k", "rank-1", "identity")
 
 
 @attrs.frozen(kw_only=True)
-class LearnedHessian(Rounds):
+class LearnedHessian(OneAgainstRest):
     """Newton rounds by Hessians that the server learns from compressed differences."""
 
-    unweighted: ClassVar[bool] = True
-    probabilistic: ClassVar[bool] = False
     setup_sums: ClassVar[int] = 1
     """Sums of a class beside one a round."""
 
@@ -36,23 +33,9 @@ class LearnedHessian(Rounds):
         """One a round and the Hessians' start, for every class against the rest."""
         return (1 if classes == 2 else classes) * (self.setup_sums + self.rounds)
 
-    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
-        """One class against the rest; see `trainer`."""
-        from secure_fl.trainers.fednl.one_against_rest import one_against_rest
-
-        made = self._compressor(run)
-
-        def trainer(objective: "LogisticRidge", begin: Any) -> Iterator[Any]:
-            shared = {"d": run.width, "rounds": self.rounds, "compressor": made, "start": begin}
-            return self.trainer(run, objective, shared)
-
-        return one_against_rest(trainer, self.ridge, run.objective.classes, start)
-
-    def trainer(
-        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
-    ) -> Iterator[Any]:
-        """The method for one class; its arguments in common are `shared`."""
-        raise NotImplementedError
+    def shared(self, run: LinearRun) -> dict[str, Any]:
+        """With the compressor."""
+        return {**super().shared(run), "compressor": self._compressor(run)}
 
     def _compressor(self, run: LinearRun) -> "Compressor | None":
         """None leaves the choice to the trainer, which knows whether sums are masked."""
@@ -154,11 +137,7 @@ class FedNLPartial(LearnedHessian):
         """See `secure_fl.trainers.fednl.fednl_pp`."""
         from secure_fl.trainers.fednl import fednl_pp
 
-        tau = self.participants or len(run.fed)
-        if tau > len(run.fed):
-            raise InputError(
-                f"participants: found {tau}, the federation has {len(run.fed)} clients"
-            )
+        tau = clients_of_a_round(self.participants, run)
         return fednl_pp(run.fed, objective, tau=tau, seed=run.seed, **shared)
 
 

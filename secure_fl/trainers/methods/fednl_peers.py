@@ -5,37 +5,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
-from secure_fl.errors import InputError
-from secure_fl.trainers.linear_settings import LinearRun, Rounds
+from secure_fl.trainers.linear_settings import LinearRun, OneAgainstRest, clients_of_a_round
 from secure_fl.trainers.registry import method
 from secure_fl.trainers.settings import setting
 
 if TYPE_CHECKING:
     from secure_fl.trainers.fednl import LogisticRidge
-
-
-@attrs.frozen(kw_only=True)
-class OneAgainstRest(Rounds):
-    """A method for two classes, run for each class against the rest."""
-
-    unweighted: ClassVar[bool] = True
-    probabilistic: ClassVar[bool] = False
-
-    def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
-        """One class against the rest; see `trainer`."""
-        from secure_fl.trainers.fednl.one_against_rest import one_against_rest
-
-        def trainer(objective: "LogisticRidge", begin: Any) -> Iterator[Any]:
-            shared = {"d": run.width, "rounds": self.rounds, "start": begin}
-            return self.trainer(run, objective, shared)
-
-        return one_against_rest(trainer, self.ridge, run.objective.classes, start)
-
-    def trainer(
-        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
-    ) -> Iterator[Any]:
-        """The method for one class; its arguments in common are `shared`."""
-        raise NotImplementedError
 
 
 @attrs.frozen(kw_only=True)
@@ -89,11 +64,7 @@ class Artemis(PlainSums):
         """See `secure_fl.trainers.fednl.artemis`."""
         from secure_fl.trainers.fednl import artemis
 
-        tau = self.participants or len(run.fed)
-        if tau > len(run.fed):
-            raise InputError(
-                f"participants: found {tau}, the federation has {len(run.fed)} clients"
-            )
+        tau = clients_of_a_round(self.participants, run)
         return artemis(run.fed, objective, tau=tau, seed=run.seed, **shared)
 
 

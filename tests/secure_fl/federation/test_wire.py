@@ -185,27 +185,47 @@ def test_only_frozen_dataclasses_at_the_top_of_a_module_are_broadcastable():
 
 
 FINDS = """
-import sys
+import importlib, pkgutil, sys
 from secure_fl.errors import FederationError
-from secure_fl.federation.steps import find_record
+from secure_fl.federation import steps
 
+own = "secure_fl.trainers.fednl.one_against_rest:OneAgainstRestState"
 assert "secure_fl.trainers" not in sys.modules
-find_record("secure_fl.trainers.fednl.one_against_rest:OneAgainstRestState")
-for foreign in ("wave:Wave_read", "secure_fl.service.worker:main"):
+for name in ("wave:Wave_read", "secure_fl.service.worker:main", own):
     before = set(sys.modules)
     try:
-        find_record(foreign)
+        steps.find_record(name)
     except FederationError as error:
         assert "unknown here" in str(error)
         assert set(sys.modules) == before
     else:
-        raise AssertionError(foreign)
+        raise AssertionError(name)
+
+importlib.import_module(sys.argv[1])
+if sys.argv[1] == "secure_fl.training.linear":
+    steps.find_record(own)
+before = set(steps._RECORDS)
+for room in sys.argv[2:]:
+    for module in pkgutil.iter_modules(importlib.import_module(room).__path__, room + "."):
+        importlib.import_module(module.name)
+assert set(steps._RECORDS) == before, set(steps._RECORDS) - before
 """
+TRAINERS = "secure_fl.trainers."
 
 
-def test_a_new_process_finds_records_of_the_own_algorithms_and_imports_nothing_else():
-    """A checkpoint is read before its method ran; names of a network import no other module."""
+@pytest.mark.parametrize(
+    ("training", "rooms"), [("linear", ["linear", "fednl"]), ("networks", ["networks"])]
+)
+def test_a_new_process_knows_the_records_of_what_it_trains_and_a_name_imports_nothing(
+    training, rooms
+):
+    """A checkpoint is read before its method ran; names of a network look nothing up elsewhere."""
+    modules = [f"secure_fl.training.{training}", *(TRAINERS + room for room in rooms)]
     done = subprocess.run(
-        [sys.executable, "-c", FINDS], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", FINDS, *modules],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr

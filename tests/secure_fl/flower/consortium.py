@@ -36,6 +36,18 @@ def write_parties(folder: Path, *, classes: tuple[str, ...] = CLASSES) -> None:
     (folder / "members.json").write_text(json.dumps(public))
 
 
+def node_config(folder: Path, name: str, **settings: Any) -> dict[str, Any]:
+    """`--node-config` of a party with all that a client may have."""
+    return {
+        "data": str(folder / "clients" / f"{name}.npz"),
+        "state": str(folder / name / "state"),
+        "heads": str(folder / name / "heads"),
+        "identity": str(folder / f"{name}.key"),
+        "directory": str(folder / "members.json"),
+        **settings,
+    }
+
+
 def start_node(
     net: Loopback,
     name: str,
@@ -48,15 +60,7 @@ def start_node(
 
     Its process has the client's name.
     """
-    folder = net.folder
-    config: dict[str, str | bool | float] = {
-        "data": str(folder / "clients" / f"{name}.npz"),
-        "state": str(folder / name / "state"),
-        "heads": str(folder / name / "heads"),
-        "identity": str(folder / f"{name}.key"),
-        "directory": str(folder / "members.json"),
-    }
-    (net.supernode if flowers else net.node)(process or name, config, ssh)
+    (net.supernode if flowers else net.node)(process or name, node_config(net.folder, name), ssh)
 
 
 def write_run(net: Loopback, name: str, **settings: Any) -> Path:
@@ -80,12 +84,14 @@ def start_run(net: Loopback, name: str, **settings: Any) -> Any:
     return net.run(name, write_run(net, name, **settings))
 
 
-def wait_for(condition: Callable[[], bool], net: Loopback, name: str) -> None:
-    """Fails with the logs when it takes too long."""
+def wait_for(
+    condition: Callable[[], bool], net: Loopback, name: str, *, every: float = 0.1
+) -> None:
+    """Fails with the logs when it takes too long; looks every so many seconds."""
     end = time.monotonic() + LONGEST
     while not condition():
         assert time.monotonic() < end, net.log(name) + net.log("c0")
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def weights(net: Loopback, name: str) -> Any:

@@ -1,37 +1,23 @@
 """Nodes made of their owners' settings for every message, as Flower makes them, without Flower."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from secure_fl.crypto.identities import write_identity
-from secure_fl.data import Dataset, write_clients
 from secure_fl.federation import wire
 from secure_fl.flower.plan import read_plan
 from secure_fl.flower.settings import make_node
 from secure_fl.flower.training import train
 from secure_fl.flower.transport import REQUEST
 from secure_fl.heads.manifest import Manifest, load_manifest
-from tests.secure_fl.trainers.linear.federations import pool
-
-NAMES = ("c0", "c1", "c2")
+from tests.secure_fl.flower.consortium import NAMES, node_config, write_parties
 
 
 class Machines:
     """Three clients' folders; every message is answered by a node made anew, as Flower does it."""
 
     def __init__(self, folder: Path) -> None:
-        data = pool()
-        sets = [
-            Dataset(data.X[rows], data.y[rows].astype(np.int64), ("x", "y", "z"), name)
-            for name, rows in zip(NAMES, data.parts, strict=True)
-        ]
-        write_clients(folder / "clients", tuple(sets))
-        public = {name: write_identity(folder / f"{name}.key") for name in NAMES}
-        (folder / "members.json").write_text(json.dumps(public))
+        write_parties(folder)
         self.folder = folder
         self.config: dict[str, Any] = {}
         self.own: dict[str, dict[str, Any]] = {name: {} for name in NAMES}
@@ -39,15 +25,7 @@ class Machines:
         self.seen: list[bytes] = []
 
     def node(self, name: str) -> Any:
-        own = {
-            "data": str(self.folder / "clients" / f"{name}.npz"),
-            "state": str(self.folder / name / "state"),
-            "heads": str(self.folder / name / "heads"),
-            "identity": str(self.folder / f"{name}.key"),
-            "directory": str(self.folder / "members.json"),
-            **self.own[name],
-        }
-        return make_node(own, self.config)
+        return make_node(node_config(self.folder, name, **self.own[name]), self.config)
 
     def __call__(self, requests: Mapping[str, bytes], seconds: float) -> dict[str, bytes]:
         found = {}

@@ -15,7 +15,7 @@ from secure_fl.federation import wire
 from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from tests.secure_fl.flower.consortium import CLASSES, NAMES, write_parties
+from tests.secure_fl.flower.consortium import CLASSES, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
 
 pytest.importorskip("flwr", reason="needs the extra `flower` (pip install securefl[flower])")
@@ -38,17 +38,6 @@ def here() -> Iterator[Here]:
 def parties(tmp_path: Path) -> Path:
     write_parties(tmp_path)
     return tmp_path
-
-
-def own(folder: Path, name: str, **settings: Any) -> dict[str, Any]:
-    return {
-        "data": str(folder / "clients" / f"{name}.npz"),
-        "state": str(folder / name / "state"),
-        "heads": str(folder / name / "heads"),
-        "identity": str(folder / f"{name}.key"),
-        "directory": str(folder / "members.json"),
-        **settings,
-    }
 
 
 def config(folder: Path, out: str = "run", **settings: Any) -> dict[str, Any]:
@@ -95,7 +84,7 @@ def ask(grid: Any, node: int, request: dict[str, Any], seconds: float = 30.0) ->
 
 def test_runs_plain_and_masked_have_the_weights_of_one_process(here: Here, parties: Path) -> None:
     """Byte for byte where sums are plain; up to the codes where they are masked."""
-    seats = [Seat(here, own(parties, name)) for name in NAMES]
+    seats = [Seat(here, node_config(parties, name)) for name in NAMES]
     clients = read_clients(parties / "clients")
     settings = linear("dkrr", ridge=0.1)
     expected = train_linear_model(clients, settings).model.weights
@@ -111,7 +100,7 @@ def test_runs_plain_and_masked_have_the_weights_of_one_process(here: Here, parti
 def test_nothing_that_a_server_ships_is_unpacked_or_run(here: Here, parties: Path) -> None:
     trap = f"from pathlib import Path\nPath({str(parties / 'ran')!r}).touch()\n"
     files = dict.fromkeys(("app/__init__.py", "app/client.py", "sitecustomize.py"), trap)
-    seat = Seat(here, own(parties, "c0"))
+    seat = Seat(here, node_config(parties, "c0"))
     before = sorted(parties.rglob("*"))
     grid = here.run(config(parties), files)
     assert ask(grid, seat.numbers[-1], {"do": "name"}) == {"name": "c0"}
@@ -124,7 +113,7 @@ def test_nothing_that_a_server_ships_is_unpacked_or_run(here: Here, parties: Pat
 def test_a_run_of_another_app_gets_no_answer_but_the_kind_of_the_reason(
     here: Here, parties: Path
 ) -> None:
-    seat = Seat(here, own(parties, "c0"))
+    seat = Seat(here, node_config(parties, "c0"))
     grid = here.run({"lr": 0.1})
     assert ask(grid, seat.numbers[-1], {"do": "name"}) == {"dropped": "InputError"}
     here.finish(grid)
@@ -132,7 +121,7 @@ def test_a_run_of_another_app_gets_no_answer_but_the_kind_of_the_reason(
 
 
 def test_the_owners_terms_hold_whatever_the_run_asks(here: Here, parties: Path) -> None:
-    seat = Seat(here, own(parties, "c0", secure=True))
+    seat = Seat(here, node_config(parties, "c0", secure=True))
     grid = here.run(config(parties))
     bare = {"do": "run", "step": "s", "broadcast": [], "key": [0, 0, 0], "epoch": "e"}
     assert ask(grid, seat.numbers[-1], bare) == {"dropped": "PrivacyError"}
@@ -176,7 +165,7 @@ class CutAfterSending(Cut):
 def test_a_node_killed_at_a_message_answers_it_once_when_it_is_back(
     here: Here, parties: Path, kind: type[Line]
 ) -> None:
-    seat = Seat(here, own(parties, "c0"), kind)
+    seat = Seat(here, node_config(parties, "c0"), kind)
     grid = here.run(config(parties))
     found: list[dict[str, Any]] = []
     step = {"do": "hello"}
@@ -207,7 +196,7 @@ def test_an_answer_whose_connection_was_cut_after_it_arrived_counts_once(
             if len(sent) == 1:
                 raise AwayError("cut")
 
-    seat = Seat(here, own(parties, "c0"), CutOnce)
+    seat = Seat(here, node_config(parties, "c0"), CutOnce)
     grid = here.run(config(parties))
     assert ask(grid, seat.numbers[-1], {"do": "name"}) == {"name": "c0"}
     while len(sent) < 2:
@@ -220,7 +209,7 @@ def test_an_answer_whose_connection_was_cut_after_it_arrived_counts_once(
 
 def test_a_superlink_that_lost_its_memory_is_joined_anew(parties: Path) -> None:
     with superlink() as first:
-        seat = Seat(first, own(parties, "c0"))
+        seat = Seat(first, node_config(parties, "c0"))
         port = first.port
     with superlink(port) as second:
         while len(seat.numbers) < 2:
@@ -233,8 +222,8 @@ def test_a_superlink_that_lost_its_memory_is_joined_anew(parties: Path) -> None:
 
 
 def test_a_second_node_in_one_folder_is_refused(here: Here, parties: Path) -> None:
-    seat = Seat(here, own(parties, "c0"))
-    other = Seat(here, own(parties, "c0"))
+    seat = Seat(here, node_config(parties, "c0"))
+    other = Seat(here, node_config(parties, "c0"))
     other.wait()
     assert isinstance(other.ended, InputError)
     assert "a node works in this folder already" in str(other.ended)
@@ -244,7 +233,7 @@ def test_a_second_node_in_one_folder_is_refused(here: Here, parties: Path) -> No
 def test_a_superlink_that_wants_known_keys_says_what_to_do(here: Here, parties: Path) -> None:
     here.app.state.enable_supernode_auth = True
     try:
-        seat = Seat(here, own(parties, "c1"))
+        seat = Seat(here, node_config(parties, "c1"))
         seat.wait()
     finally:
         here.app.state.enable_supernode_auth = False

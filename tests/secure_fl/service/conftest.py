@@ -42,21 +42,29 @@ class Made:
         return packing.class_of(packed.min(axis=1)).tolist()
 
 
-def make(folder, seed):
-    """A federation whose clients know overlapping blobs, so that their answers differ."""
+def set_up_blobs(folder, seed, clients=CLIENTS, **rule):
+    """A federation whose clients know overlapping blobs, so that their answers differ.
+
+    Returns its manifest, queries, and the codes of all clients for them.
+    """
     from secure_fl.demo.service_parties import set_up
 
     rng = np.random.default_rng(seed)
-    facts = make_manifest(classes=("x", "y", "z"), clients=CLIENTS, n_features=2, bits=6)
-    labels = [rng.integers(0, 3, 40) for _ in CLIENTS]
+    facts = make_manifest(classes=("x", "y", "z"), clients=clients, n_features=2, bits=6, **rule)
+    labels = [rng.integers(0, 3, 40) for _ in clients]
     sets = [
         (name, (CENTRES[y] + rng.normal(size=(40, 2))).astype(np.float32), y)
-        for name, y in zip(CLIENTS, labels, strict=True)
+        for name, y in zip(clients, labels, strict=True)
     ]
     heads = train_heads(sets, facts)
     manifest = set_up(folder, facts, heads, failure_exponent=40, block=2)
     queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
     codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
+    return manifest, queries, codes
+
+
+def make(folder, seed):
+    manifest, queries, codes = set_up_blobs(folder, seed)
     # Those first whose answer south alone gives differently.
     order = np.argsort(classify(codes) == classify(codes[:, 1:2]), kind="stable")
     queries, codes = queries[order], codes[order]

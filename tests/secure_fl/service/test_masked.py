@@ -20,12 +20,9 @@ pytest.importorskip("prometheus_client", reason="needs the extra `service` (secu
 from fhe.audit import new_audit
 from fhe.errors import AnswerError
 from kahm import classify
-from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment, set_up
+from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment
 from secure_fl.errors import InputError, QuorumError, ServiceError
 from secure_fl.federation import wire
-from secure_fl.heads.codes import head_codes
-from secure_fl.heads.fitting import train_heads
-from secure_fl.heads.manifest import make_manifest
 from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service import masked_querier
 from secure_fl.service.channel import Channel
@@ -39,9 +36,9 @@ from secure_fl.service.members import read_member
 from secure_fl.service.querier import BatchTerms, Querier
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
+from tests.secure_fl.service.conftest import set_up_blobs
 
 CLIENTS = ("east", "north", "south", "west")
-CENTRES = np.array([[0, 0], [3, 0], [0, 3]])
 STEP = 1.0
 """Seconds for a message: who is silent has vanished."""
 
@@ -146,19 +143,7 @@ class Parties:
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked") / "parties"
-    rng = np.random.default_rng(0)
-    facts = make_manifest(
-        classes=("x", "y", "z"), clients=CLIENTS, n_features=2, bits=6, rule="masked"
-    )
-    labels = [rng.integers(0, 3, 40) for _ in CLIENTS]
-    sets = [
-        (name, (CENTRES[y] + rng.normal(size=(40, 2))).astype(np.float32), y)
-        for name, y in zip(CLIENTS, labels, strict=True)
-    ]
-    heads = train_heads(sets, facts)
-    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2)
-    queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
-    codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
+    manifest, queries, codes = set_up_blobs(folder, 0, CLIENTS, rule="masked")
     with deployment(folder) as running:
         running.start("evaluator", "--step", str(STEP))
         yield Parties(running, manifest, queries, codes)

@@ -39,7 +39,7 @@ from secure_fl.service.trainee import Trainee
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
 from tests.cli.command import run
-from tests.secure_fl.flower.consortium import CLASSES, NAMES, write_parties
+from tests.secure_fl.flower.consortium import CLASSES, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
 
 
@@ -62,16 +62,6 @@ def config(folder: Path, out: str = "run", **settings: Any) -> dict[str, Any]:
         "rounds": 3,
         "out": str(folder / out),
         **{name.replace("_", "-"): value for name, value in settings.items()},
-    }
-
-
-def own(folder: Path, name: str) -> dict[str, Any]:
-    return {
-        "data": str(folder / "clients" / f"{name}.npz"),
-        "state": str(folder / name / "state"),
-        "heads": str(folder / name / "heads"),
-        "identity": str(folder / f"{name}.key"),
-        "directory": str(folder / "members.json"),
     }
 
 
@@ -98,7 +88,7 @@ class Seat:
     def __init__(self, folder: Path, name: str, port: int, kind: type[Channel] = Channel) -> None:
         self.ending = threading.Event()
         channel = line(folder, name, port, kind)
-        self.trainee = Trainee(channel, Owner(own(folder, name)).node, self.ending)
+        self.trainee = Trainee(channel, Owner(node_config(folder, name)).node, self.ending)
         self.ended: BaseException | None = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from secure_fl.demo.flower_parties import Loopback, loopback
 from secure_fl.flower.app import write_app
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
-from tests.secure_fl.flower.consortium import CLASSES, LONGEST, NAMES, write_parties
+from tests.secure_fl.flower import consortium
+from tests.secure_fl.flower.consortium import CLASSES, LONGEST, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
 
 ROUNDS = 60
@@ -40,16 +40,7 @@ def net(tmp_path: Path) -> Iterator[Loopback]:
 
 
 def start(net: Loopback, name: str) -> None:
-    folder = net.folder
-    net.client(
-        name,
-        {
-            "data": str(folder / "clients" / f"{name}.npz"),
-            "state": str(folder / name / "state"),
-            "identity": str(folder / f"{name}.key"),
-            "directory": str(folder / "members.json"),
-        },
-    )
+    net.client(name, node_config(net.folder, name))
 
 
 def begin(net: Loopback, name: str, **settings: Any) -> Any:
@@ -68,10 +59,7 @@ def begin(net: Loopback, name: str, **settings: Any) -> Any:
 
 
 def wait_for(condition: Callable[[], bool], net: Loopback, name: str) -> None:
-    end = time.monotonic() + LONGEST
-    while not condition():
-        assert time.monotonic() < end, net.log(name) + net.log("c0")
-        time.sleep(0.02)
+    consortium.wait_for(condition, net, name, every=0.02)
 
 
 def weights(net: Loopback, name: str) -> Any:
