@@ -6,12 +6,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from benchmarks._claims import OUT_OF_REACH, judged, mean_of
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
 from benchmarks._results import Result
 from fhe.envelope import write_atomic
-from secure_fl.report import figures, html
+from secure_fl.pages import html
+from secure_fl.report import figures
 
 MEASURED = "measured here"
 PRINTED = "from the paper, other machine"
@@ -44,7 +47,7 @@ def render(results: Mapping[str, Result], questions: Mapping[str, str]) -> str:
             + [(f"bench-{name}", _title(name)) for name in results]
         ),
         _claims(results),
-        _not_run(missing),
+        *_not_run(missing),
         *(_section(result) for result in results.values()),
     ]
     return html.page("securefl: what was measured", *body)
@@ -54,7 +57,7 @@ def _title(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _claims(results: Mapping[str, Result]) -> str:
+def _claims(results: Mapping[str, Result]) -> Markup:
     """One line a claim, judged by full runs alone, and what is out of reach here."""
     columns = ("paper", "where", "claim", "here", "found", "seeds", "benchmark", "test")
     rows = []
@@ -66,26 +69,26 @@ def _claims(results: Mapping[str, Result]) -> str:
         rows.append([*place, *what])
     return html.section(
         "Claims of the papers",
-        html.table("Judged by the figures of full runs alone", columns, rows)
-        + _origin(MEASURED, "by the benchmark that stands in the line"),
+        html.table("Judged by the figures of full runs alone", columns, rows),
+        html.origin(MEASURED, "by the benchmark that stands in the line"),
         html.paragraph("Not to be measured here:"),
         html.bullets([f"{what}: {why}" for what, why in OUT_OF_REACH]),
         anchor="claims",
     )
 
 
-def _not_run(missing: Mapping[str, str]) -> str:
+def _not_run(missing: Mapping[str, str]) -> list[Markup]:
     if not missing:
-        return ""
+        return []
     lines = [f"{name}: {question}" for name, question in missing.items()]
-    return (
-        "<h3>Not run</h3>"
-        + html.bullets(lines)
-        + html.paragraph("securefl bench run NAME --out FOLDER measures one of them.")
-    )
+    return [
+        html.heading("Not run"),
+        html.bullets(lines),
+        html.paragraph("securefl bench run NAME --out FOLDER measures one of them."),
+    ]
 
 
-def _section(result: Result) -> str:
+def _section(result: Result) -> Markup:
     papers = list(tables_of(result.benchmark))
     blocks = []
     for table in result.tables:
@@ -96,54 +99,48 @@ def _section(result: Result) -> str:
     blocks += [_printed(each) for each in papers]
     if not tables_of(result.benchmark):
         blocks.append(html.paragraph("No paper prints figures for this question."))
-    notes = html.bullets(result.notes) if result.notes else ""
+    notes = [html.bullets(result.notes)] if result.notes else []
     return html.section(
         _title(result.benchmark),
         html.paragraph(result.question),
-        _quick(result),
+        *_quick(result),
         *blocks,
         *_drawings(result),
-        notes,
+        *notes,
         html.folded("machine, versions, seeds and settings", _environment(result)),
         anchor=f"bench-{result.benchmark}",
     )
 
 
-def _quick(result: Result) -> str:
+def _quick(result: Result) -> list[Markup]:
     if not result.quick:
-        return ""
-    return html.paragraph(
-        "A short run (--quick): fewer seeds, settings or rows than the full one.", kind="warn"
-    )
+        return []
+    text = "A short run (--quick): fewer seeds, settings or rows than the full one."
+    return [html.paragraph(text, kind="warn")]
 
 
-def _beside(measured: str, printed: Sequence[str]) -> str:
+def _beside(measured: Markup, printed: Sequence[Markup]) -> Markup:
     if not printed:
         return measured
-    right = "".join(printed)
-    return f'<div class="beside"><div class="wide">{measured}</div><div>{right}</div></div>'
+    return html.boxed("beside", html.boxed("wide", measured), html.boxed("", *printed))
 
 
-def _measured(table: Table, result: Result) -> str:
+def _measured(table: Table, result: Result) -> Markup:
     revision = result.environment.get("revision") or "unknown"
     day = str(result.environment.get("time", ""))[:10]
     origin = f"{result.machine}; revision {revision}; {day}"
-    return html.table(table.name, table.columns, table.rows) + _origin(MEASURED, origin)
+    return html.table(table.name, table.columns, table.rows) + html.origin(MEASURED, origin)
 
 
-def _printed(each: PaperTable) -> str:
+def _printed(each: PaperTable) -> Markup:
     caption = f"{each.number}: {each.paper}"
     # As printed: 61.0 stays 61.0.
     rows = [[None if cell is None else str(cell) for cell in row] for row in each.rows]
-    table = html.table(caption, each.columns, rows) + _origin(PRINTED, each.setting)
-    return f'<div class="paper">{table}</div>'
+    table = html.table(caption, each.columns, rows)
+    return html.boxed("paper", table, html.origin(PRINTED, each.setting))
 
 
-def _origin(sentence: str, detail: str) -> str:
-    return f'<p class="origin"><b>{html.escape(sentence)}</b>: {html.escape(detail)}</p>'
-
-
-def _environment(result: Result) -> str:
+def _environment(result: Result) -> Markup:
     facts = result.environment
     versions = ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())
     return html.facts(
@@ -163,7 +160,7 @@ def _environment(result: Result) -> str:
 # --------------------------------------------------------------------------------------- drawings
 
 
-def _drawings(result: Result) -> list[str]:
+def _drawings(result: Result) -> list[Markup]:
     """What people would rather look at, drawn from the saved tables alone."""
     makers = {
         "fedrco_tables": _accuracy_by_second,
@@ -176,17 +173,17 @@ def _drawings(result: Result) -> list[str]:
     return [] if maker is None else maker(result)
 
 
-def _folded_plane(_: Result) -> list[str]:
+def _folded_plane(_: Result) -> list[Markup]:
     from benchmarks.folding import panels
 
     drawn = [
         figures.shown(draw, f"folding{i}", f"Machine {i} folds the plane. Drawn here.", height=5.0)
         for i, draw in enumerate(panels(0))
     ]
-    return ['<div class="beside">', *drawn, "</div>"]
+    return [html.boxed("beside", *drawn)]
 
 
-def _clients_of_partitions(_: Result) -> list[str]:
+def _clients_of_partitions(_: Result) -> list[Markup]:
     import numpy as np
 
     from benchmarks._data import digits
@@ -197,10 +194,10 @@ def _clients_of_partitions(_: Result) -> list[str]:
         figures.shown(draw, f"partition{i}", f"Records by client and class: {way}. Drawn here.")
         for i, (way, draw) in enumerate(panels(data.y_train, data.classes))
     ]
-    return ['<div class="beside">', *drawn, "</div>"]
+    return [html.boxed("beside", *drawn)]
 
 
-def _accuracy_against_epsilon(result: Result) -> list[str]:
+def _accuracy_against_epsilon(result: Result) -> list[Markup]:
     table = result.table("test accuracy %, 20 Newsgroups")
     if table is None:
         return []
@@ -236,7 +233,7 @@ def _columns_of(benchmark: str, number: str, wanted: Sequence[int]) -> list[tupl
     return [(table.columns[i], [row[i] for row in table.rows]) for i in wanted]
 
 
-def _accuracy_by_second(result: Result) -> list[str]:
+def _accuracy_by_second(result: Result) -> list[Markup]:
     table = result.table("accuracy by round and second")
     if table is None:
         return []
@@ -266,7 +263,7 @@ def _accuracy_by_second(result: Result) -> list[str]:
 _BITS = re.compile(r"(\d+)-bit codes on (.+)")
 
 
-def _accuracy_against_bits(result: Result) -> list[str]:
+def _accuracy_against_bits(result: Result) -> list[Markup]:
     return list(
         chain.from_iterable(
             _bits_of(table, f"bits{i}")
@@ -276,7 +273,7 @@ def _accuracy_against_bits(result: Result) -> list[str]:
     )
 
 
-def _bits_of(table: Table, name: str) -> list[str]:
+def _bits_of(table: Table, name: str) -> list[Markup]:
     exact = {str(row[0]): row for row in table.rows}.get("federation")
     if exact is None:
         return []

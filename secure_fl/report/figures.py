@@ -8,9 +8,10 @@ from typing import Any
 from unicodedata import east_asian_width
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from secure_fl.report import html
+from secure_fl.pages import html
 
 WIDTH, HEIGHT = 5.2, 3.3
 """Inches. On a phone the drawing shrinks to two thirds, and its letters must still be read."""
@@ -31,7 +32,7 @@ def inline(
     height: float = HEIGHT,
     width: float = WIDTH,
     panels: int = 1,
-) -> str | None:
+) -> Markup | None:
     """An svg element for a page, or None where matplotlib is absent.
 
     Args:
@@ -61,16 +62,18 @@ def inline(
     return _element(buffer.getvalue())
 
 
-def shown(draw: Callable[[Any], None], name: str, caption: str, *, height: float = HEIGHT) -> str:
+def shown(
+    draw: Callable[[Any], None], name: str, caption: str, *, height: float = HEIGHT
+) -> Markup:
     """A drawing with its caption as a piece of a page, or a sentence that it is not drawn."""
     svg = inline(draw, name, height=height)
     return html.paragraph(f"{caption} ({ABSENT})") if svg is None else html.figure(svg, caption)
 
 
-def _element(document: str) -> str:
+def _element(document: str) -> Markup:
     start = document.index("<svg")
     element = re.sub(r"<metadata>.*?</metadata>", "", document[start:], flags=re.DOTALL)
-    return re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
+    return Markup(re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL))
 
 
 def plain(text: object, longest: int = LONGEST) -> str:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from secure_fl.report import html
+from markupsafe import Markup
+
+from secure_fl.pages import html
 from secure_fl.report.rounds import Round
 
 COUNTS = ("rollbacks", "resets", "inversions")
 """Figures of a round's log: of all clients, since the start of the run."""
 
 
-def monitor_chapter(origin: Mapping[str, Any], rounds: Sequence[Round]) -> list[str]:
+def monitor_chapter(origin: Mapping[str, Any], rounds: Sequence[Round]) -> list[Markup]:
     """Totals, and the rounds in which a step was bounded or a client reset; empty without monitor.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from markupsafe import Markup
 
 import dp
 import fhe
@@ -18,7 +19,8 @@ from dp.statement import RELEASED_ONCE
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.masked import RowCoding
-from secure_fl.report import figures, html
+from secure_fl.pages import html
+from secure_fl.report import figures
 from secure_fl.report.facts import Facts
 from secure_fl.report.measured import BINS
 from secure_fl.report.parties import COLUMNS, Circumstances, access, remarks
@@ -71,7 +73,7 @@ def _promised(facts: Facts) -> bool:
     return bool(found) and all(statement.guarantee for _, statement in found)
 
 
-def _short(facts: Facts) -> str:
+def _short(facts: Facts) -> Markup:
     statements = _statements(facts)
     m = facts.manifest
     lines = [f"{len(m.clients)} clients, {len(m.classes)} classes, {m.n_features} features."]
@@ -110,7 +112,7 @@ def _implied(facts: Facts) -> str:
     return worst.text
 
 
-def _protected(facts: Facts) -> list[str]:
+def _protected(facts: Facts) -> list[Markup]:
     statements = _statements(facts)
     body = []
     if not statements:
@@ -130,12 +132,13 @@ def _protected(facts: Facts) -> list[str]:
                 "Booked: the event of the statement is in the client's verified ledger. A dash"
                 " means that no ledger was given for it."
             ),
-            _assumed(facts, statements),
+            *_assumed(facts, statements),
             html.folded(
                 "every statement in full",
-                "".join(
-                    f"<h3>{html.escape(client)}</h3>{html.preformatted(statement.text())}"
+                *(
+                    piece
                     for client, statement in statements
+                    for piece in (html.heading(client), html.preformatted(statement.text()))
                 ),
             ),
         ]
@@ -151,7 +154,7 @@ def _promise_row(each: ClientPrivacy) -> tuple[html.Cell, ...]:
     return (each.client, s.promise, s.noise_scale, levels or "-", each.booked)
 
 
-def _assumed(facts: Facts, statements: Sequence[tuple[str, dp.Statement]]) -> str:
+def _assumed(facts: Facts, statements: Sequence[tuple[str, dp.Statement]]) -> list[Markup]:
     # Statements of earlier versions assume one release; the books may know better.
     more = {
         each.client: "; ".join(
@@ -169,22 +172,22 @@ def _assumed(facts: Facts, statements: Sequence[tuple[str, dp.Statement]]) -> st
         for line in s.assumptions
     )
     open_ = dict.fromkeys(line for _, s in statements for line in s.not_protected)
-    return (
-        "<h3>The promises assume</h3>"
-        + html.bullets(list(assumed))
-        + "<h3>Not protected</h3>"
-        + html.bullets(list(open_))
-    )
+    return [
+        html.heading("The promises assume"),
+        html.bullets(list(assumed)),
+        html.heading("Not protected"),
+        html.bullets(list(open_)),
+    ]
 
 
-def _ledgers(facts: Facts) -> list[str]:
+def _ledgers(facts: Facts) -> list[Markup]:
     totals = [(each.client, total) for each in facts.privacy for total in each.totals]
     if not totals:
         return [html.paragraph("No ledger was given (--ledgers), so nothing is said of sums.")]
     return ledger_table(totals)
 
 
-def _parties(facts: Facts) -> list[str]:
+def _parties(facts: Facts) -> list[Markup]:
     case = Circumstances(
         private_heads=_promised(facts),
         record_epsilon=_implied(facts) or "its own promise per record",
@@ -200,7 +203,7 @@ def _parties(facts: Facts) -> list[str]:
 # ------------------------------------------------------------------------------------- the answers
 
 
-def _accuracy(facts: Facts) -> list[str]:
+def _accuracy(facts: Facts) -> list[Markup]:
     found = facts.measured
     if found is None:
         return [html.paragraph("Not measured: no labelled test file was given (--test).")]
@@ -217,7 +220,7 @@ def _accuracy(facts: Facts) -> list[str]:
     return [html.facts(pairs), *confusion(found.confusion, facts.manifest.classes)]
 
 
-def _clients(facts: Facts) -> list[str]:
+def _clients(facts: Facts) -> list[Markup]:
     if facts.counts is None:
         return [
             html.paragraph(
@@ -247,7 +250,7 @@ def _clients(facts: Facts) -> list[str]:
     ]
 
 
-def _rounds(facts: Facts) -> list[str]:
+def _rounds(facts: Facts) -> list[Markup]:
     if facts.rounds:
         return rounds_chapter(facts.rounds)
     return [
@@ -261,7 +264,7 @@ def _rounds(facts: Facts) -> list[str]:
 # ------------------------------------------------------------------------------------- encryption
 
 
-def _bytes(facts: Facts) -> list[str]:
+def _bytes(facts: Facts) -> list[Markup]:
     sent = facts.encryption.sent
     columns = ("what", "for", "files", "bytes in all", "bytes a query")
     rows = [
@@ -284,7 +287,7 @@ def _bytes(facts: Facts) -> list[str]:
     return body
 
 
-def _encryption(facts: Facts) -> list[str]:
+def _encryption(facts: Facts) -> list[Markup]:
     found, p = facts.encryption, facts.encryption.parameters
     if isinstance(p, RowCoding):
         return _masked_sums(facts, p)
@@ -302,7 +305,7 @@ def _encryption(facts: Facts) -> list[str]:
     ]
 
 
-def _masked_sums(facts: Facts, coding: RowCoding) -> list[str]:
+def _masked_sums(facts: Facts, coding: RowCoding) -> list[Markup]:
     m = facts.manifest
     pairs: list[tuple[str, html.Cell]] = [
         ("rule", m.rule),
@@ -340,7 +343,7 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _codes(facts: Facts) -> list[str]:
+def _codes(facts: Facts) -> list[Markup]:
     found, m = facts.measured, facts.manifest
     if found is None:
         return [html.paragraph("Not measured: no labelled test file was given (--test).")]
@@ -370,10 +373,11 @@ def _codes(facts: Facts) -> list[str]:
 
     return [
         html.facts(pairs),
-        '<div class="beside">',
-        figures.shown(draw_range, "range", "Where measures lie, and the levels of the codes."),
-        figures.shown(draw_bits, "bits", "What fewer or more bits would change."),
-        "</div>",
+        html.boxed(
+            "beside",
+            figures.shown(draw_range, "range", "Where measures lie, and the levels of the codes."),
+            figures.shown(draw_bits, "bits", "What fewer or more bits would change."),
+        ),
         html.paragraph(
             "The range must come from public data; do not choose it from this figure if"
             " the test records are private."
@@ -381,7 +385,7 @@ def _codes(facts: Facts) -> list[str]:
     ]
 
 
-def _federation(facts: Facts) -> list[str]:
+def _federation(facts: Facts) -> list[Markup]:
     values = attrs.asdict(facts.manifest)
     pairs: list[tuple[str, html.Cell]] = []
     for name, value in values.items():
@@ -392,7 +396,7 @@ def _federation(facts: Facts) -> list[str]:
     return [html.facts(pairs)]
 
 
-def _sign(facts: Facts) -> list[str]:
+def _sign(facts: Facts) -> list[Markup]:
     digests: list[tuple[str, html.Cell]] = [
         ("federation", facts.manifest.fingerprint),
         ("keys", facts.encryption.key or "none given"),

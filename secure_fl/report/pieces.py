@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
-from secure_fl.report import figures, html
+from secure_fl.pages import html
+from secure_fl.report import figures
 from secure_fl.report.privacy import LedgerTotal
 from secure_fl.report.rounds import Round, columns_of
 
@@ -32,7 +34,7 @@ def _names(names: Sequence[str]) -> str:
     return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} clients)"
 
 
-def ledger_table(totals: Sequence[tuple[str, LedgerTotal]]) -> list[str]:
+def ledger_table(totals: Sequence[tuple[str, LedgerTotal]]) -> list[Markup]:
     """What data sets spent, by name and unit."""
     rows: list[Row] = [
         (name, t.unit, t.events, t.epsilon, f"{t.delta:.3g}", t.rule, t.limit) for name, t in totals
@@ -44,7 +46,7 @@ def ledger_table(totals: Sequence[tuple[str, LedgerTotal]]) -> list[str]:
     ]
 
 
-def confusion(counts: NDArray[np.int64], classes: Sequence[str]) -> list[str]:
+def confusion(counts: NDArray[np.int64], classes: Sequence[str]) -> list[Markup]:
     """Records by true class (rows) and answer (columns); the most frequent where they are many."""
     truth = counts.sum(axis=1)
     recall = np.diag(counts) / np.maximum(truth, 1)
@@ -70,7 +72,7 @@ def confusion(counts: NDArray[np.int64], classes: Sequence[str]) -> list[str]:
     ]
 
 
-def rounds_chapter(rounds: Sequence[Round]) -> list[str]:
+def rounds_chapter(rounds: Sequence[Round]) -> list[Markup]:
     """Bytes of all rounds, the accuracy by round where it was logged, and every round."""
     names = columns_of(rounds)
     columns = ("round", "asked", "in the sums", "kB down", "kB up", *names)
@@ -98,7 +100,7 @@ def rounds_chapter(rounds: Sequence[Round]) -> list[str]:
     ]
 
 
-def _accuracy_by_round(rounds: Sequence[Round]) -> list[str]:
+def _accuracy_by_round(rounds: Sequence[Round]) -> list[Markup]:
     found = [(each.round, each.figures.get("accuracy")) for each in rounds]
     if len([value for _, value in found if value is not None]) < 2:
         return []
@@ -113,7 +115,7 @@ def _accuracy_by_round(rounds: Sequence[Round]) -> list[str]:
     return [figures.shown(draw, "rounds", "Accuracy by round, as the trainer logged it.")]
 
 
-def signature(digests: Sequence[tuple[str, html.Cell]]) -> list[str]:
+def signature(digests: Sequence[tuple[str, html.Cell]]) -> list[Markup]:
     """Fingerprints of what is signed, and lines for names."""
     return [
         html.paragraph(
@@ -121,11 +123,12 @@ def signature(digests: Sequence[tuple[str, html.Cell]]) -> list[str]:
             " than the one by which this file came."
         ),
         html.facts(digests),
-        '<div class="sign">',
-        html.table(
-            "",
-            ("role", "name", "date", "signature"),
-            [("privacy officer", "", "", ""), ("responsible for the data", "", "", "")],
+        html.boxed(
+            "sign",
+            html.table(
+                "",
+                ("role", "name", "date", "signature"),
+                [("privacy officer", "", "", ""), ("responsible for the data", "", "", "")],
+            ),
         ),
-        "</div>",
     ]

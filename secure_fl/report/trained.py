@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 import dp
@@ -14,7 +15,7 @@ from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
 from secure_fl.heads.queries import read_queries
-from secure_fl.report import html
+from secure_fl.pages import html
 from secure_fl.report.monitor import monitor_chapter
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
@@ -156,7 +157,7 @@ def _secure(facts: TrainedFacts) -> bool:
     return facts.model.origin.get("secure") is True
 
 
-def _short(facts: TrainedFacts) -> str:
+def _short(facts: TrainedFacts) -> Markup:
     m = facts.model
     start = (
         f"{m.origin.get('method', 'a trainer')}: one {m.kind} for"
@@ -171,7 +172,7 @@ def _short(facts: TrainedFacts) -> str:
     )
 
 
-def _protected(facts: TrainedFacts) -> list[str]:
+def _protected(facts: TrainedFacts) -> list[Markup]:
     said = (
         html.paragraph(f"The model says of itself: {_promise(facts)}.")
         if _promise(facts)
@@ -184,7 +185,7 @@ def _protected(facts: TrainedFacts) -> list[str]:
     return [said, *table, *_difference(facts)]
 
 
-def _difference(facts: TrainedFacts) -> list[str]:
+def _difference(facts: TrainedFacts) -> list[Markup]:
     """A warning where the ledger does not say what the model says."""
     said = [f"epsilon {t.epsilon:.4g} at delta {t.delta:g} per {t.unit}" for _, t in facts.totals]
     if not _promise(facts) or any(_promise(facts).startswith(each) for each in said):
@@ -196,7 +197,7 @@ def _difference(facts: TrainedFacts) -> list[str]:
     return [html.paragraph(text, kind="warn")]
 
 
-def _parties(facts: TrainedFacts) -> list[str]:
+def _parties(facts: TrainedFacts) -> list[Markup]:
     private = bool(_promise(facts))
     if _own_books(facts.model.origin):
         noisy = "yes, noisy: each client adds its own noise"
@@ -230,7 +231,7 @@ def _parties(facts: TrainedFacts) -> list[str]:
     ]
 
 
-def _accuracy(facts: TrainedFacts) -> list[str]:
+def _accuracy(facts: TrainedFacts) -> list[Markup]:
     if facts.counts is None:
         return [html.paragraph("Not measured: no labelled test file was given (--test).")]
     total = int(facts.counts.sum())
@@ -242,13 +243,13 @@ def _accuracy(facts: TrainedFacts) -> list[str]:
     return [html.facts(pairs), *confusion(facts.counts, facts.model.classes)]
 
 
-def _rounds(facts: TrainedFacts) -> list[str]:
+def _rounds(facts: TrainedFacts) -> list[Markup]:
     if not facts.rounds:
         return [html.paragraph(f"No log of the rounds is here ({METRICS}).")]
     return [*monitor_chapter(facts.model.origin, facts.rounds), *rounds_chapter(facts.rounds)]
 
 
-def _recipe(facts: TrainedFacts) -> list[str]:
+def _recipe(facts: TrainedFacts) -> list[Markup]:
     shown = [(name.replace("_", " "), str(value)) for name, value in _settings(facts.model.origin)]
     model = facts.model
     learned: list[tuple[str, html.Cell]] = [("parameters", model.weights.size)]

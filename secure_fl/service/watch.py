@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from prometheus_client import Gauge
 
 from secure_fl.heads.head import Head
@@ -17,6 +18,7 @@ from secure_fl.heads.watching import (
     save_watch,
     usual_measures,
 )
+from secure_fl.pages import html
 from secure_fl.service.metrics import Metrics
 
 FILE = "watch.json"
@@ -88,35 +90,23 @@ class DriftWatch:
         """An HTML page: the last days as one, and every day by itself."""
         watch, n = self._watch, len(self._watch.usual)
         rows = [("last days", watch.counts(DAYS)), *reversed(list(watch.days.items()))]
-        cells = []
-        for name, counts in rows:
-            found = drift(counts, n)
-            said = "drifted" if found.drifted else "usual"
-            bars = "".join(
-                f'<i style="height:{round(100 * each / max(int(counts.max()), 1))}%"></i>'
-                for each in counts.tolist()
-            )
-            cells.append(
-                f"<tr><td>{name}</td><td>{found.queries}</td><td>{found.distance:.3f}</td>"
-                f'<td>{found.limit:.3f}</td><td>{said}</td><td><div class="bars">{bars}</div></td>'
-                "</tr>"
-            )
-        return _PAGE.format(records=n, days=DAYS, rows="".join(cells))
+        return html.page(
+            "Do the queries drift?",
+            html.paragraph(
+                f"How far this client's head folds the queries, against how far it folds {n} of its"
+                " own records by machines that did not see them. Twenty bins, from the least"
+                " folding to the most, are equally full where queries are like the records. Above"
+                " the limit is what chance gives once in a hundred times. “Last days” are the last"
+                f" {DAYS} with queries. Nothing of this leaves the machine."
+            ),
+            html.table(
+                "",
+                ("day", "queries", "distance", "limit", "", "bins"),
+                [self._row(name, counts) for name, counts in rows],
+            ),
+        )
 
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Do the queries drift?</title>
-<style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem; max-width: 60rem }}
-td, th {{ padding: .2rem .8rem; text-align: left; vertical-align: bottom }}
-.bars {{ display: flex; align-items: flex-end; height: 2rem; gap: 1px }}
-.bars i {{ width: 6px; background: #357; min-height: 1px }}
-</style>
-<h1>Do the queries drift?</h1>
-<p>How far this client's head folds the queries, against how far it folds {records} of its own
-records by machines that did not see them. Twenty bins, from the least folding to the most, are
-equally full where queries are like the records. Above the limit is what chance gives once in a
-hundred times. "Last days" are the last {days} with queries. Nothing of this leaves the machine.</p>
-<table><tr><th>day</th><th>queries</th><th>distance</th><th>limit</th><th></th><th>bins</th></tr>
-{rows}</table></html>
-"""
+    def _row(self, name: str, counts: NDArray[np.int64]) -> list[html.Cell]:
+        found = drift(counts, len(self._watch.usual))
+        said = "drifted" if found.drifted else "usual"
+        return [name, found.queries, found.distance, found.limit, said, html.bars(counts.tolist())]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks._results import load
 from secure_fl.errors import InputError
 from secure_fl.heads.statements import load_statement
-from secure_fl.report import html
+from secure_fl.pages import html
 from secure_fl.report.rounds import read_rounds
 
 SCALARS = (
@@ -56,7 +56,7 @@ def read_or_refuse(reader, path):
 
 def parsed(piece):
     reader = Texts()
-    reader.feed(piece)
+    reader.feed(str(piece))
     reader.close()
     return reader
 
@@ -72,7 +72,7 @@ def test_any_text_is_shown_as_it_is_and_adds_no_tag(text):
         lambda t: html.preformatted(t),
         lambda t: html.table("c", [t], [[t]]),
         lambda t: html.contents([(t, t)]),
-        lambda t: html.folded(t, ""),
+        lambda t: html.folded(t),
     ):
         found, harmless = parsed(piece(text)), parsed(piece("word"))
         assert [tag for tag, _ in found.tags] == [tag for tag, _ in harmless.tags]

@@ -38,7 +38,7 @@ def test_gauges_and_page_shift_with_the_queries_and_outlive_a_restart(tmp_path, 
     watch.seen(head.measures(rng.normal(size=(60, 3)) + 4, FACTS), 86_400.0)
     after = gauges(metrics)
     assert after["securefl_drift"] > after["securefl_drift_limit"]
-    assert "<td>1970-01-02</td><td>120</td>" in watch.page()
+    assert '<td class="text">1970-01-02</td><td class="number">120</td>' in watch.page()
     assert "drifted" in watch.page()
     again = Metrics()
     DriftWatch.of(head, FACTS, tmp_path, again)
