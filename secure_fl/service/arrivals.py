@@ -9,13 +9,14 @@ from pydantic import ValidationError
 
 import fhe
 from secure_fl.errors import InputError
+from secure_fl.service.batch import Batch
 from secure_fl.service.gate import Caller, Refusal
 from secure_fl.service.limits import Limits
 from secure_fl.service.masked_words import most_queries, sum_parameters
 from secure_fl.service.registry import Federation
 from secure_fl.service.schema import Opening
 from secure_fl.service.sealed_query import SealedQuery
-from secure_fl.service.store import Batch, Store
+from secure_fl.service.store import Store
 
 
 def open_batch(

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from secure_fl.errors import ServiceError
+from secure_fl.service.batch import Batch
 from secure_fl.service.limits import Limits
 from secure_fl.service.metrics import Metrics
-from secure_fl.service.store import Batch, Store
+from secure_fl.service.store import Store
 from secure_fl.service.supervision import Watch, keep_turning
 from secure_fl.service.worker import ARGUMENTS, GRACE
 

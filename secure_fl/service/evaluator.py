@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from secure_fl.files import make_folder
+from secure_fl.service.batch import Batch
 from secure_fl.service.evaluations import Evaluations
 from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Caller, Gate, Refusal
@@ -15,7 +16,7 @@ from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.registry import Federation
 from secure_fl.service.signing import LIFETIME
-from secure_fl.service.store import Batch, Store
+from secure_fl.service.store import Store
 from secure_fl.service.supervision import Ending
 
 

@@ -8,7 +8,8 @@ transactions: on the disk before a contributor hears that its message was taken.
 import json
 from collections.abc import Iterator, Sequence
 
-from secure_fl.service.store import Batch, Store
+from secure_fl.service.batch import Batch
+from secure_fl.service.store import Store
 
 _CLOSED = ""
 """In the place of a client's name: the step was closed."""

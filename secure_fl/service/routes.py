@@ -9,12 +9,12 @@ import fastapi
 from fastapi import FastAPI, Path, Query, Request
 
 from secure_fl.service.arrivals import accept_contribution, open_batch
+from secure_fl.service.batch import Batch
 from secure_fl.service.declining import MOST_BYTES
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.gate import Refusal, reply
 from secure_fl.service.schema import Asked, Detail, Opening, Status
 from secure_fl.service.signing import SCHEME
-from secure_fl.service.store import Batch
 
 LONGEST_WAIT = 25.0
 """Seconds that a request may wait for news; below what proxies take for a dead connection."""

@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from attrs import frozen
-
 from fhe.envelope import PRIVATE
+from secure_fl.service.batch import Batch
 from secure_fl.service.limits import DATABASE_WAIT
 
 _SCHEMA = """
@@ -55,47 +54,6 @@ FETCHED = "its answer was fetched and erased; ask again as a new batch"
 GIVEN_UP = "the querier closed it before it was answered"
 KEPT = "its answer was kept as long as answers are, and nobody fetched it"
 _OPEN = "('collecting', 'queued', 'evaluating')"
-
-
-@frozen(kw_only=True)
-class Batch:
-    """A batch as the store has it.
-
-    Attributes:
-        id: the store's own number; the order of arrival.
-        federation: fingerprint of the manifest.
-        name: of the batch.
-        opening: digest of the request that opened it.
-        queries: in all.
-        quorum: contributors that an answer needs.
-        state: see the module.
-        reason: why it failed, in words.
-        done: blocks of queries that are evaluated.
-        total: blocks in all, 0 before the evaluation.
-        present: clients that the answer rests on, in the manifest's order.
-        clients: what each client did: "asked", "sent" or "declined".
-        refusals: of those that declined and said why, sealed to the querier.
-        patient_until: seconds since 1970, after which the quorum suffices.
-        expires: seconds since 1970.
-        agreed: of the rule masked, the digest of what contributors were told; else "".
-    """
-
-    id: int
-    federation: str
-    name: str
-    opening: str
-    queries: int
-    quorum: int
-    state: str
-    reason: str
-    done: int
-    total: int
-    present: tuple[str, ...]
-    clients: Mapping[str, str]
-    refusals: Mapping[str, bytes]
-    patient_until: float
-    expires: float
-    agreed: str
 
 
 class Store:

@@ -21,8 +21,9 @@ from typing import Any, TextIO
 import fhe
 from fhe.keys import load_evaluation_keys
 from fhe.knockout import calls_of
+from secure_fl.service.batch import Batch
 from secure_fl.service.registry import Federation, load_federations
-from secure_fl.service.store import Batch, Store
+from secure_fl.service.store import Store
 
 GRACE = 2.0
 """Seconds to end in an orderly way when the parent is gone."""
