@@ -161,7 +161,7 @@ def release(
 def account(output: Output, ledger: Path, delta: float) -> None:
     """State what the data set's events have cost together, for every unit."""
     from dp import Ledger
-    from dp.ledger import finite
+    from dp.events import finite
 
     books = Ledger.open(ledger)
     totals, lines = [], [f"data set {books.data_set}: {len(books.events)} events"]

@@ -5,7 +5,8 @@ from dp.adjacency import Adjacency, Element, Membership, Record
 from dp.audit import Audit, audit
 from dp.calibration import noise_multiplier
 from dp.errors import BudgetError, InputError, LedgerError, StorageError
-from dp.ledger import Budget, Event, JointLedger, Ledger, book, booked_here, check_budget
+from dp.events import Budget, Event, check_budget
+from dp.ledger import JointLedger, Ledger, book, booked_here
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,

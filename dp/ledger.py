@@ -15,12 +15,10 @@ found wherever they lie.
 """
 
 import contextlib
-import hashlib
-import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,75 +26,34 @@ from typing import Any
 from attrs import field, frozen
 
 from dp._appending import create, locked, real, replace
-from dp.accounting import Composition, Gaussian, Promise, compose
-from dp.adjacency import Adjacency, Membership, adjacency_from_json, adjacency_to_json
-from dp.errors import BudgetError, InputError, LedgerError
-from dp.mechanisms import check_delta, check_epsilon
-from dp.parts import Part, worst_parts
+from dp.accounting import Composition
+from dp.adjacency import Adjacency
+from dp.errors import InputError, LedgerError
+from dp.events import (
+    LONGEST_TEXT,
+    USUAL_DELTA,
+    Budget,
+    Event,
+    check_budget,
+    least_delta_of,
+    total_of,
+)
+from dp.ledger_lines import (
+    FORMAT,
+    VERSION,
+    budget_from_json,
+    budget_to_json,
+    event_to_json,
+    events_of,
+    known,
+    line_bytes,
+    sealed_line,
+    verified_lines,
+)
+from dp.mechanisms import check_delta
 
-FORMAT = "securefl ledger"
-VERSION = 1
 LARGEST_FILE = 64 * 2**20
-LONGEST_TEXT = 200
-LARGEST_COUNT = 100_000
-USUAL_DELTA = 1e-5
-"""Of noise that has no delta of its own, where nothing else names one."""
-
-
-@frozen
-class Budget:
-    """What the events of a data set may cost together.
-
-    Attributes:
-        epsilon: above 0.
-        delta: in [0, 1).
-        adjacency: the unit; events of another unit are refused, since this budget cannot bind them.
-    """
-
-    epsilon: float = field(converter=check_epsilon)
-    delta: float = field(converter=check_delta)
-    adjacency: Adjacency
-
-
-@frozen
-class Event:
-    """One private read of the data set.
-
-    Attributes:
-        what: e.g. "release of 12 batches"; one line, at most 200 characters.
-        adjacency: the unit.
-        promise: (epsilon, delta) of the event, or None.
-        gaussian: what is known of its Gaussian noise, or None. Where both are given each describes
-            the whole event and the accountant takes the better.
-        count: times the event happened, 1 to 100,000.
-        part: of the data set that it read; None for all of it, or for records that others may have
-            read as well.
-    """
-
-    what: str
-    adjacency: Adjacency
-    promise: Promise | None = None
-    gaussian: Gaussian | None = None
-    count: int = 1
-    part: Part | None = None
-
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.what, str) or not 0 < len(self.what) <= LONGEST_TEXT:
-            raise InputError(f"event: its text must have 1 to {LONGEST_TEXT} characters")
-        if not self.what.isprintable():
-            raise InputError("event: its text must be one printable line")
-        if self.promise is None and self.gaussian is None:
-            raise InputError("event: neither a promise nor Gaussian noise; nothing could be added")
-        if isinstance(self.count, bool) or not isinstance(self.count, int):
-            raise InputError(f"event: found count {self.count!r}, expected a whole number")
-        if not 1 <= self.count <= LARGEST_COUNT:
-            raise InputError(f"event: found count {self.count}, expected 1 to {LARGEST_COUNT}")
-        sampled = self.gaussian is not None and self.gaussian.sample_rate < 1
-        if sampled and not isinstance(self.adjacency, Membership):
-            raise InputError(
-                "event: the gain from sampling is known for a member added or removed, not per"
-                f" {self.adjacency.unit}; account it per Membership"
-            )
+"""Bytes of a ledger that is read."""
 
 
 @frozen
@@ -136,11 +93,11 @@ class Ledger:
             "format": FORMAT,
             "version": VERSION,
             "data_set": data_set,
-            "budget": None if budget is None else _budget_to_json(budget),
-            **_known(records=records),
+            "budget": None if budget is None else budget_to_json(budget),
+            **known(records=records),
         }
         try:
-            create(path, _line(_sealed(header, "")))
+            create(path, line_bytes(sealed_line(header, "")))
         except FileExistsError:
             raise InputError(f"{path}: exists already; open it, or choose another file") from None
         return cls(path, records)
@@ -174,12 +131,12 @@ class Ledger:
     @property
     def budget(self) -> Budget | None:
         """The budget, if there is one."""
-        return _budget_from_json(self._read()[0]["budget"])
+        return budget_from_json(self._read()[0]["budget"])
 
     @property
     def events(self) -> tuple[Event, ...]:
         """All events, oldest first."""
-        return _events(self._read())
+        return events_of(self._read())
 
     @property
     def units(self) -> tuple[Adjacency, ...]:
@@ -219,8 +176,8 @@ class Ledger:
                 raise InputError(
                     f"{self.path}: spent in several units ({known}), which do not add up; name one"
                 )
-            return _total(events, delta)
-        return _total([event for event in events if event.adjacency == adjacency], delta)
+            return total_of(events, delta)
+        return total_of([event for event in events if event.adjacency == adjacency], delta)
 
     def least_delta(self, adjacency: Adjacency) -> float:
         """The least delta of three digits at which the events of a unit have a finite epsilon.
@@ -228,7 +185,7 @@ class Ledger:
         Noise without a delta of its own has one at every delta above 0, and none at 0; it is
         allowed `USUAL_DELTA` beyond what promises need.
         """
-        return _least_delta([event for event in self.events if event.adjacency == adjacency])
+        return least_delta_of([event for event in self.events if event.adjacency == adjacency])
 
     def finite_epsilon(self, delta: float, adjacency: Adjacency) -> Composition:
         """What the events of a unit cost, at that delta or, where it is too small, at the least."""
@@ -250,9 +207,9 @@ class Ledger:
         }
         events = [e for e in self.events if e.adjacency == adjacency]
         together = [*events, *(e for own in others.values() for e in own)]
-        found = _total(together, delta)
+        found = total_of(together, delta)
         if not math.isfinite(found.epsilon):
-            found = _total(together, _least_delta(together))
+            found = total_of(together, least_delta_of(together))
         count = sum(event.count for event in events)
         line = (
             f"{count} event(s) per {adjacency.unit} in {self.path.name}"
@@ -275,10 +232,10 @@ class Ledger:
     def check(self, *planned: Event) -> None:
         """Raises what `spend` would, and adds nothing; another event may still come in between."""
         lines = self._read()
-        check_budget(self.path, _budget_from_json(lines[0]["budget"]), _events(lines), *planned)
+        check_budget(self.path, budget_from_json(lines[0]["budget"]), events_of(lines), *planned)
 
     def _read(self) -> list[dict[str, Any]]:
-        return _verified(self._content(), self.path)
+        return verified_lines(self._content(), self.path)
 
     def _content(self) -> bytes:
         try:
@@ -322,18 +279,18 @@ def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[st
             if path not in lines:
                 before = ledger._content()
                 contents[path] = (before, before)
-                lines[path] = _verified(before, ledger.path)
+                lines[path] = verified_lines(before, ledger.path)
             own = lines[path]
-            check_budget(ledger.path, _budget_from_json(own[0]["budget"]), _events(own), event)
+            check_budget(ledger.path, budget_from_json(own[0]["budget"]), events_of(own), event)
             body = {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                **_event_to_json(event),
-                **_known(records=ledger.records, together=together),
+                **event_to_json(event),
+                **known(records=ledger.records, together=together),
             }
-            line = _sealed(body, own[-1]["digest"])
+            line = sealed_line(body, own[-1]["digest"])
             own.append(line)
             before, after = contents[path]
-            contents[path] = (before, after + _line(line))
+            contents[path] = (before, after + line_bytes(line))
             digests.append(str(line["digest"]))
         if contents:
             replace(contents)
@@ -444,191 +401,3 @@ class JointLedger(Ledger):
         """Raises what `spend` would, and adds nothing."""
         for each in self.books:
             each.check(*planned)
-
-
-def check_budget(
-    path: Path, budget: Budget | None, events: tuple[Event, ...], *planned: Event
-) -> None:
-    """Refuses events that the books at `path` could not take together.
-
-    Args:
-        path: of the ledger, for the message.
-        budget: of the ledger; None allows everything.
-        events: booked so far.
-        planned: the next.
-
-    Raises:
-        BudgetError: the events would cost more than the budget.
-        InputError: an event's unit is not the budget's.
-    """
-    if budget is None:
-        return
-    for event in planned:
-        if event.adjacency != budget.adjacency:
-            raise InputError(
-                f"{path}: the budget is per {budget.adjacency.unit}, the event per"
-                f" {event.adjacency.unit}; units do not add up, keep a ledger for each"
-            )
-    total = _total([*events, *planned], budget.delta)
-    if total.epsilon > budget.epsilon * (1 + 1e-9):
-        spent = _total(events, budget.delta)
-        raise BudgetError(
-            f"{path}: the event would bring epsilon to {total.epsilon:.4g} at delta"
-            f" {budget.delta:g} per {budget.adjacency.unit}, the budget is"
-            f" {budget.epsilon:g} ({spent.epsilon:.4g} spent); no noise was drawn"
-        )
-
-
-def _verified(content: bytes, path: Path) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    previous = ""
-    if not content.endswith(b"\n"):
-        raise LedgerError(f"{path}: ends inside a line; restore the file from a copy")
-    for number, raw in enumerate(content[:-1].split(b"\n"), start=1):
-        try:
-            line = json.loads(raw)
-        except (ValueError, RecursionError):
-            line = None
-        if not isinstance(line, dict) or _line(line) != raw + b"\n":
-            raise LedgerError(f"{path}: line {number} is not as it was written; restore a copy")
-        if line.get("previous") != previous or line.get("digest") != _digest(line):
-            raise LedgerError(
-                f"{path}: line {number} was edited, moved or follows a missing line (its digest"
-                " does not fit); restore the file from a copy"
-            )
-        previous = line["digest"]
-        lines.append(line)
-    if lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
-        raise LedgerError(
-            f"{path}: format {lines[0].get('format')!r} version {lines[0].get('version')!r},"
-            f" expected {FORMAT!r} version {VERSION}"
-        )
-    try:
-        if type(lines[0]["data_set"]) is not str:
-            raise TypeError("a data set without a name")
-        _budget_from_json(lines[0]["budget"])
-        _events(lines)
-    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
-    return lines
-
-
-def _events(lines: list[dict[str, Any]]) -> tuple[Event, ...]:
-    return tuple(_event_from_json(line) for line in lines[1:])
-
-
-def _total(events: Iterable[Event], delta: float) -> Composition:
-    """The better of two readings: Gaussian events as Gaussians, or as their promises."""
-    events = tuple(worst_parts(events))
-    readings = [
-        compose(*_split(events, prefer_gaussian=True), delta),
-        compose(*_split(events, prefer_gaussian=False), delta),
-    ]
-    return min(readings, key=lambda each: each.epsilon)
-
-
-def _least_delta(events: Iterable[Event]) -> float:
-    events = tuple(worst_parts(events))
-    found = []
-    for prefer_gaussian in (True, False):
-        promises, gaussians = _split(events, prefer_gaussian=prefer_gaussian)
-        failure = -math.expm1(sum(math.log1p(-each.delta) for each in promises))
-        found.append(failure + (USUAL_DELTA if gaussians else 0.0))
-    return _three_digits_up(min(found))
-
-
-def _three_digits_up(delta: float) -> float:
-    if delta <= 0:
-        return 0.0
-    exponent = math.floor(math.log10(delta)) - 2
-    # A little less first: 2.00 with a rounding error stays 2.00, which the composition allows.
-    digits = math.ceil(delta * (1 - 1e-13) / 10.0**exponent)
-    return min(float(f"{digits}e{exponent}"), 1 - 1e-9)
-
-
-def _split(
-    events: tuple[Event, ...], *, prefer_gaussian: bool
-) -> tuple[list[Promise], list[Gaussian]]:
-    promises: list[Promise] = []
-    gaussians: list[Gaussian] = []
-    for event in events:
-        promise, gaussian = event.promise, event.gaussian
-        if gaussian is not None and (prefer_gaussian or promise is None):
-            gaussians += [gaussian] * event.count
-        elif promise is not None:
-            promises += [promise] * event.count
-    return promises, gaussians
-
-
-def _event_to_json(event: Event) -> dict[str, Any]:
-    promise, gaussian = event.promise, event.gaussian
-    return {
-        "what": event.what,
-        "unit": adjacency_to_json(event.adjacency),
-        "promise": None
-        if promise is None
-        else {"epsilon": promise.epsilon, "delta": promise.delta},
-        "gaussian": None
-        if gaussian is None
-        else {
-            "noise_multiplier": gaussian.noise_multiplier,
-            "sample_rate": gaussian.sample_rate,
-            "steps": gaussian.steps,
-            "discrete": gaussian.discrete,
-            # Absent where false, so that books without it keep their digests.
-            **({"whole_orders": True} if gaussian.whole_orders else {}),
-        },
-        "count": event.count,
-        # Absent where the event read all, so that books without parts keep their digests.
-        **({} if event.part is None else {"part": [event.part.group, event.part.number]}),
-    }
-
-
-def _event_from_json(line: dict[str, Any]) -> Event:
-    promise, gaussian = line["promise"], line["gaussian"]
-    return Event(
-        what=line["what"],
-        adjacency=adjacency_from_json(line["unit"]),
-        promise=None if promise is None else Promise(**promise),
-        gaussian=None if gaussian is None else Gaussian(**gaussian),
-        count=line["count"],
-        part=Part(*line["part"]) if "part" in line else None,
-    )
-
-
-def _budget_to_json(budget: Budget) -> dict[str, Any]:
-    return {
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "unit": adjacency_to_json(budget.adjacency),
-    }
-
-
-def _budget_from_json(value: dict[str, Any] | None) -> Budget | None:
-    if value is None:
-        return None
-    return Budget(value["epsilon"], value["delta"], adjacency_from_json(value["unit"]))
-
-
-def _known(**values: str) -> dict[str, str]:
-    # Absent where unknown, so that books without them keep their digests.
-    return {key: value for key, value in values.items() if value}
-
-
-def _digest(line: dict[str, Any]) -> str:
-    body = {key: value for key, value in line.items() if key != "digest"}
-    return hashlib.sha256(_line(body)).hexdigest()
-
-
-def _sealed(body: dict[str, Any], previous: str) -> dict[str, Any]:
-    line = {**body, "previous": previous}
-    return {**line, "digest": _digest(line)}
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True).encode() + b"\n"
-
-
-def finite(epsilon: float) -> float | None:
-    """The number, or None where it is infinite: JSON has no infinity."""
-    return epsilon if math.isfinite(epsilon) else None

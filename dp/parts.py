@@ -13,7 +13,7 @@ from attrs import frozen
 from dp.errors import InputError
 
 if TYPE_CHECKING:
-    from dp.ledger import Event
+    from dp.events import Event
 
 LONGEST_NAME = 64
 

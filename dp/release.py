@@ -12,9 +12,10 @@ from attrs import frozen
 from dp.accounting import Gaussian, Promise, compose_promises
 from dp.adjacency import Element, Record
 from dp.errors import InputError
+from dp.events import Event
 from dp.gaussian_parts import SMALLEST_SIGMA, continuous_multiplier
 from dp.grid import Array, Grid, clip_rows, matrix
-from dp.ledger import Event, Ledger
+from dp.ledger import Ledger
 from dp.mechanisms import GaussianNoise, Mechanism, Noise, make_mechanism
 from dp.samplers import DiscreteGaussian
 from dp.smoothing import Smoothed, smooth, smooth_fixed, smooth_oracle_without_guarantee

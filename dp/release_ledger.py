@@ -8,8 +8,9 @@ from attrs import frozen
 from dp.accounting import Composition
 from dp.adjacency import Element, Record
 from dp.errors import InputError
+from dp.events import Budget
 from dp.grid import Grid, check_bounds, matrix
-from dp.ledger import Budget, Ledger
+from dp.ledger import Ledger
 from dp.release import Release, Smoothing, release
 
 STEPS_OF_UNIT = 256

@@ -178,7 +178,7 @@ def test_a_chain_made_anew_is_caught_by_the_digest_of_a_statement(tmp_path: Path
 
 def test_a_well_chained_event_that_cannot_be_is_refused(ledger: Ledger):
     """Whoever can compute digests still cannot enter a negative epsilon."""
-    from dp.ledger import _line, _sealed
+    from dp.ledger_lines import line_bytes, sealed_line
 
     ledger.spend(EVENT)
     header, event = (json.loads(line) for line in lines_of(ledger))
@@ -192,18 +192,18 @@ def test_a_well_chained_event_that_cannot_be_is_refused(ledger: Ledger):
         {"unit": {"kind": "element", "distance": -1.0}},
         {"unit": "element"},
     ):
-        forged = _sealed({**body, **change}, header["digest"])
-        ledger.path.write_bytes(_line(header) + _line(forged))
+        forged = sealed_line({**body, **change}, header["digest"])
+        ledger.path.write_bytes(line_bytes(header) + line_bytes(forged))
         with pytest.raises(LedgerError, match="cannot be"):
             Ledger.open(ledger.path)
 
 
 def test_another_format_or_version_names_both(tmp_path: Path):
-    from dp.ledger import _line, _sealed
+    from dp.ledger_lines import line_bytes, sealed_line
 
     path = tmp_path / "l"
     future = {"format": "securefl ledger", "version": 2, "data_set": "a", "budget": None}
-    path.write_bytes(_line(_sealed(future, "")))
+    path.write_bytes(line_bytes(sealed_line(future, "")))
     with pytest.raises(LedgerError, match="version 2, expected 'securefl ledger' version 1"):
         Ledger.open(path)
 

@@ -93,7 +93,7 @@ def test_the_estimated_correlation_is_that_with_the_noise():
     error = np.std(gaps) / len(gaps) ** 0.5
     assert abs(np.mean(gaps)) < 5 * error
     # With the kernel held fixed the same estimate promises gains that are not there.
-    assert np.mean(fixed) < -10 * error
+    assert np.mean(fixed) < -5 * error
 
 
 @given(st.floats(-100, 100), st.integers(0, 2**32 - 1))

@@ -279,7 +279,7 @@ def _checkpoint(folder: Path) -> tuple[list[bytes], Read]:
 
 def _sealed_again(data: bytes, rng: Any) -> bytes:
     """A ledger whose chain of digests fits again."""
-    from dp.ledger import _line, _sealed
+    from dp.ledger_lines import line_bytes, sealed_line
 
     try:
         lines = [json.loads(line) for line in data.splitlines()]
@@ -288,8 +288,8 @@ def _sealed_again(data: bytes, rng: Any) -> bytes:
         made, previous = b"", ""
         for line in lines:
             body = {k: v for k, v in line.items() if k not in ("previous", "digest")}
-            sealed = _sealed(body, previous)
-            previous, made = sealed["digest"], made + _line(sealed)
+            sealed = sealed_line(body, previous)
+            previous, made = sealed["digest"], made + line_bytes(sealed)
         return made if rng.random() < 0.9 else m.of_bytes(made, rng)
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         return m.of_lines(data, rng)

@@ -8,7 +8,7 @@ import pytest
 
 from dp import Ledger
 from dp.errors import LedgerError
-from dp.ledger import _line, _sealed
+from dp.ledger_lines import line_bytes, sealed_line
 from fhe.envelope import load_json, unpack
 from fhe.errors import FormatError
 from secure_fl.crypto.identities import read_directory
@@ -85,7 +85,7 @@ def test_a_ledger_without_a_data_set_is_refused(tmp_path):
     lines = [json.loads(line) for line in (GOLDEN / "record.ledger").read_bytes().splitlines()]
     body = {k: v for k, v in lines[0].items() if k not in ("data_set", "previous", "digest")}
     path = tmp_path / "ledger"
-    path.write_bytes(_line(_sealed(body, "")))
+    path.write_bytes(line_bytes(sealed_line(body, "")))
     with pytest.raises(LedgerError, match="holds an event that cannot be"):
         Ledger.open(path)
 

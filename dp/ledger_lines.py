@@ -1,0 +1,140 @@
+"""Lines of a ledger's file: events as JSON, chained by digests that include the line before."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from dp.accounting import Gaussian, Promise
+from dp.adjacency import adjacency_from_json, adjacency_to_json
+from dp.errors import InputError, LedgerError
+from dp.events import Budget, Event
+from dp.parts import Part
+
+FORMAT = "securefl ledger"
+VERSION = 1
+
+
+def verified_lines(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger, the first about the data set.
+
+    Raises:
+        LedgerError: a line that was edited, moved or left out, or of another format.
+    """
+    lines: list[dict[str, Any]] = []
+    previous = ""
+    if not content.endswith(b"\n"):
+        raise LedgerError(f"{path}: ends inside a line; restore the file from a copy")
+    for number, raw in enumerate(content[:-1].split(b"\n"), start=1):
+        try:
+            line = json.loads(raw)
+        except (ValueError, RecursionError):
+            line = None
+        if not isinstance(line, dict) or line_bytes(line) != raw + b"\n":
+            raise LedgerError(f"{path}: line {number} is not as it was written; restore a copy")
+        if line.get("previous") != previous or line.get("digest") != digest_of(line):
+            raise LedgerError(
+                f"{path}: line {number} was edited, moved or follows a missing line (its digest"
+                " does not fit); restore the file from a copy"
+            )
+        previous = line["digest"]
+        lines.append(line)
+    if lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
+        raise LedgerError(
+            f"{path}: format {lines[0].get('format')!r} version {lines[0].get('version')!r},"
+            f" expected {FORMAT!r} version {VERSION}"
+        )
+    try:
+        if type(lines[0]["data_set"]) is not str:
+            raise TypeError("a data set without a name")
+        budget_from_json(lines[0]["budget"])
+        events_of(lines)
+    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
+    return lines
+
+
+def events_of(lines: list[dict[str, Any]]) -> tuple[Event, ...]:
+    """The events in the lines of a ledger, oldest first."""
+    return tuple(event_from_json(line) for line in lines[1:])
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """An event as JSON types."""
+    promise, gaussian = event.promise, event.gaussian
+    return {
+        "what": event.what,
+        "unit": adjacency_to_json(event.adjacency),
+        "promise": None
+        if promise is None
+        else {"epsilon": promise.epsilon, "delta": promise.delta},
+        "gaussian": None
+        if gaussian is None
+        else {
+            "noise_multiplier": gaussian.noise_multiplier,
+            "sample_rate": gaussian.sample_rate,
+            "steps": gaussian.steps,
+            "discrete": gaussian.discrete,
+            # Absent where false, so that books without it keep their digests.
+            **({"whole_orders": True} if gaussian.whole_orders else {}),
+        },
+        "count": event.count,
+        # Absent where the event read all, so that books without parts keep their digests.
+        **({} if event.part is None else {"part": [event.part.group, event.part.number]}),
+    }
+
+
+def event_from_json(line: dict[str, Any]) -> Event:
+    """The event of a line.
+
+    Raises:
+        InputError, KeyError, TypeError, ValueError: it holds no event.
+    """
+    promise, gaussian = line["promise"], line["gaussian"]
+    return Event(
+        what=line["what"],
+        adjacency=adjacency_from_json(line["unit"]),
+        promise=None if promise is None else Promise(**promise),
+        gaussian=None if gaussian is None else Gaussian(**gaussian),
+        count=line["count"],
+        part=Part(*line["part"]) if "part" in line else None,
+    )
+
+
+def budget_to_json(budget: Budget) -> dict[str, Any]:
+    """A budget as JSON types."""
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "unit": adjacency_to_json(budget.adjacency),
+    }
+
+
+def budget_from_json(value: dict[str, Any] | None) -> Budget | None:
+    """The budget of a first line; None for none."""
+    if value is None:
+        return None
+    return Budget(value["epsilon"], value["delta"], adjacency_from_json(value["unit"]))
+
+
+def known(**values: str) -> dict[str, str]:
+    """The texts that are there."""
+    # Absent where unknown, so that books without them keep their digests.
+    return {key: value for key, value in values.items() if value}
+
+
+def digest_of(line: dict[str, Any]) -> str:
+    """SHA-256 of a line without its digest."""
+    body = {key: value for key, value in line.items() if key != "digest"}
+    return hashlib.sha256(line_bytes(body)).hexdigest()
+
+
+def sealed_line(body: dict[str, Any], previous: str) -> dict[str, Any]:
+    """A line that carries the digest of the one before and its own."""
+    line = {**body, "previous": previous}
+    return {**line, "digest": digest_of(line)}
+
+
+def line_bytes(value: dict[str, Any]) -> bytes:
+    """A line as it stands in the file."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=True).encode() + b"\n"
