@@ -23,9 +23,10 @@ demo-network: $(STAMP)
 	$(BIN)/securefl demo --network
 
 # Files start in the order of tests/conftest.py. A worker that dies ends the run: one started in its
-# place would wait for ever.
+# place would wait for ever. Three workers on two cores, for many tests wait for other processes;
+# each with one thread for linear algebra, for threads of several workers only wait for one another.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -m 'slow or not slow'

@@ -114,8 +114,11 @@ def strength(K: Array, X: Array, kind: Regularisation = "absolute") -> float:
         largest = float(np.abs(X).max()) or 1.0  # first, for squares of tiny records vanish
         X = X / largest
         X = X / (float(np.sqrt(np.mean(np.square(X)))) or 1.0)
+    return _strength_in(*np.linalg.eigh(K), X)
+
+
+def _strength_in(eigenvalues: Array, eigenvectors: Array, X: Array) -> float:
     tau = 2.0 * float(np.sum(np.square(X))) / X.size
-    eigenvalues, eigenvectors = np.linalg.eigh(K)
     energies = np.sum(np.square(eigenvectors.T @ X), axis=1) / X.size
     return fixed_point(np.maximum(eigenvalues, 0.0), energies, tau) + tau
 
@@ -222,10 +225,24 @@ def smoother(X: object) -> Array:
     Records that do not spread have no kernel; every one is then replaced by their mean, in keeping
     with what their machine folds points to.
     """
-    machine = KAHM.fit(X)
-    n_records = len(machine.records)
-    if machine.solver is None:
-        return np.full((n_records, n_records), 1.0 / n_records)
-    encoded = (machine.records - machine.centre) @ machine.whitening.T
-    H = cho_solve(machine.solver, np.exp(kernel_exponents(encoded, encoded)))
-    return 0.5 * (H + H.T)
+    kept, directions = _kept(feature_matrix(X, name="records").astype(np.float64))
+    return (directions * kept) @ directions.T
+
+
+def smoothed(X: Array) -> Array:
+    """H_X^T X without H_X itself, a third of the work; X as `smoother` takes it, float64."""
+    kept, directions = _kept(X)
+    return directions @ (kept[:, None] * (directions.T @ X))
+
+
+def _kept(X: Array) -> tuple[Array, Array]:
+    """What H_X keeps of the directions that it does not turn: shares (r,), directions (N, r).
+
+    The decomposition of K that lambda* takes gives (K + lambda* I)^-1 K as well.
+    """
+    encoding = encode(X)
+    if len(encoding.variances) == 0:
+        return np.ones(1), np.full((len(X), 1), len(X) ** -0.5)
+    encoded = centred(X)[1] @ (encoding.directions / np.sqrt(encoding.variances)[:, None]).T
+    eigenvalues, eigenvectors = np.linalg.eigh(np.exp(kernel_exponents(encoded, encoded)))
+    return eigenvalues / (eigenvalues + _strength_in(eigenvalues, eigenvectors, X)), eigenvectors

@@ -1,5 +1,6 @@
 """Fixtures that need files outside the repository, and a count of what their absence skipped."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,12 @@ ABSENT = "the data folder `shared` does not stand beside the repository"
 @pytest.fixture(scope="session", autouse=True)
 def circuit_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache of compiled circuits for the suite and the commands it starts, not the user's."""
+    base = tmp_path_factory.getbasetemp()
+    # A worker has a folder in that of the run, which its fellows compile for as well.
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    cache.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECUREFL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SECUREFL_CACHE", str(cache))
         yield
 
 

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 import fhe
-from tests.cli.command import PASSPHRASE, SECUREFL, digits_of, hear_interrupts, refused, securefl
+from tests.cli.command import (
+    PASSPHRASE,
+    SECUREFL,
+    digits_of,
+    first_records,
+    hear_interrupts,
+    refused,
+    securefl,
+)
 
 
 @pytest.fixture(scope="module")
@@ -127,9 +135,10 @@ def test_a_party_alone_gets_the_head_that_a_joint_run_gives_it(work, tmp_path):
 def test_a_party_alone_releases_with_noise_into_its_own_ledger(work, tmp_path):
     promise = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
     books = ("--ledgers", tmp_path / "ledgers")
-    securefl("train", work / "clients", "--out", tmp_path / "all", *promise, *books)
+    few = first_records(work / "clients", tmp_path / "few", 60)
+    securefl("train", few, "--out", tmp_path / "all", *promise, *books)
     facts = ("--federation", tmp_path / "all" / "federation.json")
-    own, out = work / "clients" / "client-00.npz", tmp_path / "own"
+    own, out = few / "client-00.npz", tmp_path / "own"
     books = ("--ledgers", tmp_path / "mine")
     securefl("train", own, *facts, "--out", out, *promise, *books)
     assert [path.name for path in (tmp_path / "mine").glob("*.jsonl")] == ["client-00.jsonl"]
@@ -251,7 +260,8 @@ PRIVATE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 
 
 def test_a_private_run_prints_its_statement_and_keeps_the_books(work, tmp_path):
     books = ("--ledgers", tmp_path / "books")
-    out, _ = securefl("train", work / "clients", "--out", tmp_path / "run", *PRIVATE, *books)
+    few = first_records(work / "clients", tmp_path / "few", 60)
+    out, _ = securefl("train", few, "--out", tmp_path / "run", *PRIVATE, *books)
     assert "epsilon 8, delta 1e-05 per element" in out
     assert "For whole records this implies epsilon" in out
     account, _ = securefl("dp", "account", tmp_path / "books/client-00.jsonl", "--delta", 1e-5)
@@ -261,11 +271,12 @@ def test_a_private_run_prints_its_statement_and_keeps_the_books(work, tmp_path):
 def test_a_record_level_run_states_its_unit_and_keeps_its_budget(work, tmp_path):
     promise = ("--epsilon", 8, "--delta", 1e-5, "--unit", "record", "--norm", 4, "--bounds", 0, 1)
     books = ("--ledgers", tmp_path / "books")
-    first = ("train", work / "clients", "--out", tmp_path / "run", *promise, *books)
+    few = first_records(work / "clients", tmp_path / "few", 60)
+    first = ("train", few, "--out", tmp_path / "run", *promise, *books)
     out, _ = securefl(*first, "--budget", 10)
     assert "epsilon 8, delta 1e-05 per record" in out
     kept = {path.name: path.read_bytes() for path in (tmp_path / "books").glob("*.jsonl")}
-    again = ("train", work / "clients", "--out", tmp_path / "again", *promise, *books)
+    again = ("train", few, "--out", tmp_path / "again", *promise, *books)
     _, line = securefl(*again, check=1)
     assert "no noise was drawn" in line
     assert not (tmp_path / "again").exists()
@@ -435,7 +446,9 @@ def test_rows_that_make_no_sense_are_refused(work, rows):
     assert "expected start:stop" in line
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.6, 1.2, 1.8])
+@pytest.mark.parametrize(
+    "delay", [0.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.6, 1.2)), 1.8]
+)
 def test_an_interrupt_leaves_nothing_half_written(work, tmp_path, delay):
     """Ctrl-C while a rule is compiled or keys are drawn: exit 1, one line, nothing left behind.
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from .command import digits_of, refused, securefl
+from .command import digits_of, first_records, refused, securefl
 
 PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
 
@@ -52,7 +52,8 @@ def test_heads_that_hold_records_do_not_answer_unless_allowed(asked):
 
 def test_releases_answer_and_one_without_its_statement_does_not(work, tmp_path):
     options = (*PROMISE, "--rule", "masked", "--ledgers", tmp_path / "books")
-    securefl("train", work / "clients", "--out", tmp_path / "run", *options)
+    few = first_records(work / "clients", tmp_path / "few", 60)
+    securefl("train", few, "--out", tmp_path / "run", *options)
     queries = work / "digits" / "test.npz"
     asked = ("infer", queries, "--run", tmp_path / "run", "--rows", "0:4")
     assert len(answers(*asked)["classes"]) == 4

@@ -42,7 +42,9 @@ def ratios(X: Array, epsilon: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("family", [low_rank, clustered, unstructured])
-@pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0])
+@pytest.mark.parametrize(
+    "epsilon", [1.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (3.0, 8.0))]
+)
 def test_the_default_is_close_to_the_oracle_on_simulated_matrices(family, epsilon: float):
     """The oracle chooses m alone, so a share between may do better than it."""
     rng = np.random.default_rng(1)

@@ -236,7 +236,10 @@ def test_after_a_run_a_started_process_tells_its_parent_how_it_ended(tmp_path):
     assert done.returncode == 4, done.stderr
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "with workers"])
+@pytest.mark.parametrize(
+    "workers",
+    [pytest.param([], id="alone", marks=pytest.mark.slow), pytest.param(["-n", "2"], id="workers")],
+)
 def test_pytest_is_red_if_a_test_fails_beside_one_that_ran_a_circuit(tmp_path, workers):
     """In a folder of its own, with the suite's options."""
     (tmp_path / "test_planted.py").write_text(

@@ -16,6 +16,11 @@ from fhe.digits import base_of
 ORACLE = {"less": np.less, "minimum": np.minimum, "maximum": np.maximum, "equality": np.equal}
 
 
+def _more(bits):
+    """A width between those of every day, whose circuit costs seconds."""
+    return pytest.param(bits, marks=pytest.mark.slow)
+
+
 def corner_pairs(bits, count):
     """Both ends, equal values, neighbours, values that differ in one digit, and random ones."""
     rng = np.random.default_rng(bits)
@@ -42,7 +47,7 @@ def test_every_pair_of_four_bit_integers_is_right(name, failure):
 
 @pytest.mark.parametrize("name", PRIMITIVES)
 @pytest.mark.parametrize("failure", [40, 128])
-@pytest.mark.parametrize("bits", [5, 8, 11, 16, 24])
+@pytest.mark.parametrize("bits", [5, *map(_more, (8, 11, 16)), 24])
 def test_corners_and_random_pairs_are_right_at_every_width(name, bits, failure):
     a, b = corner_pairs(bits, 40)
     np.testing.assert_array_equal(simulated(name, bits, a, b, failure), ORACLE[name](a, b))
@@ -81,7 +86,7 @@ def test_a_value_beyond_its_width_is_refused():
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
-@pytest.mark.parametrize("bits", [4, 5, 8, 14, 16, 24])
+@pytest.mark.parametrize("bits", [*map(_more, (4, 5)), 8, *map(_more, (14, 16)), 24])
 @pytest.mark.parametrize("failure", [40, 128])
 def test_an_operation_takes_as_many_lookups_as_the_failure_is_split_over(name, bits, failure):
     """The compiler's own count, so that the union bound of the failure probability holds."""

@@ -28,7 +28,7 @@ def test_neutral_digits_lose_against_every_code_or_equal_it(data):
     assert min(packed, neutral) == packed
 
 
-@pytest.mark.parametrize("rule", ["tournament", "paper"])
+@pytest.mark.parametrize("rule", ["tournament", pytest.param("paper", marks=pytest.mark.slow)])
 def test_the_circuit_gives_the_clear_rule_over_those_that_are_there(rule):
     """Every subset of three, ties and the largest codes included."""
     whole = fhe.RuleParameters(

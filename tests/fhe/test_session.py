@@ -29,7 +29,8 @@ def test_the_winner_may_stand_in_any_column(minimum):
     np.testing.assert_array_equal(minimum(table), [31] * 5)
 
 
-@pytest.mark.parametrize("columns", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow  # two columns: a block of docs/library.md
+@pytest.mark.parametrize("columns", [1, 2])
 def test_one_call_makes_its_own_keys(columns):
     table = RNG.integers(0, 256, (3, columns))
     found = fhe.encrypted_minimum(table, failure_exponent=40)

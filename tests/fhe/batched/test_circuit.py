@@ -38,13 +38,23 @@ def parameters(contributors, classes, bits, step, high, low, degree=32768):
     )
 
 
+EVERY_DAY = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128}
+"""Contributors whose circuits are run every day; all of them by `make test-all`."""
+
+
 @pytest.mark.parametrize(("step", "high", "low"), [(4, 2, 4), (1, 4, 2), (2, 3, 3), (5, 2, 6)])
 def test_every_table_of_three_clients_classes_and_levels(tables, step, high, low):
     rule = parameters(3, 3, 4, step, high, low)
     assert fhe.simulate(tables, rule).tolist() == lowest_class(tables)
 
 
-@pytest.mark.parametrize("contributors", range(1, 129))
+@pytest.mark.parametrize(
+    "contributors",
+    [
+        pytest.param(each, marks=() if each in EVERY_DAY else pytest.mark.slow)
+        for each in range(1, 129)
+    ],
+)
 def test_every_number_of_contributors(contributors):
     rule = parameters(contributors, 5, 6, 6, 4, 6)
     rng = np.random.default_rng(contributors)

@@ -73,9 +73,9 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     ("point", "count"),
     [
         ("sum", 1),
-        ("sum", 4),
+        pytest.param("sum", 4, marks=pytest.mark.slow),
         ("before checkpoint", 1),
-        ("after checkpoint", 2),
+        pytest.param("after checkpoint", 2, marks=pytest.mark.slow),
         ("rename", 3),
     ],
 )
@@ -124,6 +124,7 @@ def test_a_run_whose_budget_is_planned_to_the_last_sum_goes_on_after_a_kill(tmp_
     assert books.get_epsilon(1e-5).epsilon > 0.9999 * books.budget.epsilon
 
 
+@pytest.mark.slow  # killed once, above; workers: test_workers.py
 def test_a_run_killed_twice_and_resumed_with_workers(plain: Path, tmp_path: Path):
     assert run(tmp_path, 4, "plain", point="sum", count=3) == -signal.SIGKILL
     assert run(tmp_path, 4, "plain", workers=2, point="sum", count=2) == -signal.SIGKILL

@@ -39,7 +39,9 @@ SLOW = {"dore": 300, "artemis": 300}
 """Rounds of first-order methods whose steps their theorems keep short."""
 
 
-@pytest.mark.parametrize("method", FREE)
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in FREE]
+)
 def test_every_method_learns_the_digits(digits, method):
     clients, test = digits
     rounds = SLOW.get(method, 20)

@@ -39,7 +39,7 @@ D = 8
         (gradient_descent, 150),
         (gradient_descent_ls, 100),
         (diana, 400),
-        (adiana, 1500),
+        pytest.param(adiana, 1500, marks=pytest.mark.slow),
         (shifted_local_gd, 200),
     ],
 )
