@@ -134,7 +134,8 @@ class _Worker:
     def close(self) -> None:
         self._pipe.close()
         try:
-            self._process.wait(timeout=5)
+            # One that is still importing on a busy machine ends when it is done.
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
