@@ -105,7 +105,7 @@ def train(
     One pass, no rounds. A head stays with its client: it holds the client's records. With
     --epsilon, --delta and --unit every batch is released once with that privacy and the head holds
     the release alone. With --federation one party trains its own heads alone, the same as a joint
-    run would give it.
+    run would give it; --method kahm-record-private releases its one head of all clients anew.
 
     With --method kahm-record-private all clients make one public head together, of masked sums
     that hide every record; it lies in the run folder under every client's name. With the other
@@ -131,8 +131,8 @@ def train(
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
     from secure_fl.privacy.ledgers import Shelf
+    from secure_fl.training.heads import train_party
     from secure_fl.training.train import train as run
-    from secure_fl.training.train import train_party
 
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
@@ -169,7 +169,8 @@ def train(
         given_test = settings["test"]
         test = None if given_test is None else read_test_set(given_test, reading, clients[0])
         if manifest is not None:
-            fitted: Any = train_party(clients, manifest, **common)
+            secure = settings["aggregate"] == "secure"
+            fitted: Any = train_party(clients, manifest, method=chosen, secure=secure, **common)
         else:
             map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
             fitted = run(
@@ -349,7 +350,7 @@ def _refuse_options_of_others(settings: Settings) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     wrong = TRAINERS_ONLY if settings.family == "heads" else _OF_HEADS
     if settings.method == RELEASED:
-        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "aggregate", "ledger"}
+        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "federation", "aggregate", "ledger"}
     if settings.method in RECORD_LEVEL:
         wrong -= {"epsilon", "delta", "unit", "norm", "encoder"}
     elif settings.family == "network":

@@ -39,12 +39,9 @@ from secure_fl.heads.manifest import (
     save_manifest,
     scaling_facts,
 )
-from secure_fl.heads.released import (
-    STATEMENT_FILES,
-    save_statements,
-    train_private_head,
-)
+from secure_fl.heads.released import save_statements, train_private_head
 from secure_fl.heads.run_folder import run_room
+from secure_fl.heads.statements import STATEMENT_FILES
 from secure_fl.privacy.promises import ReleasePromise
 
 ORIGIN = "origin.json"
