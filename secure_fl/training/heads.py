@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -18,7 +19,7 @@ from secure_fl.privacy.ledgers import Shelf
 from secure_fl.privacy.promises import Promise, RecordPromise, ReleasePromise
 from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.head_tuning import Tried
-from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
+from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads, RecordPrivateHeads
 from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads
 
@@ -57,9 +58,10 @@ def train_party(
             f"federation: its clients' heads protect {manifest.unit}, these options {unit};"
             f" {told}, or agree on another federation"
         )
-    if not isinstance(method, KAHMHeads):
+    if isinstance(method, RecordPrivateHeads):
         clients = _all_of(manifest, clients, method.method)
-        method = attrs.evolve(method, code_range=(manifest.low, manifest.high))
+        known: dict[str, Any] = {"code_range": (manifest.low, manifest.high)}
+        method = attrs.evolve(method, **known)
     with place_of(out) as aside:
         heads = fit_heads(
             clients,

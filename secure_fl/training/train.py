@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import attrs
 
-from secure_fl.data import Dataset, Scaling
+from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import reserve
@@ -44,7 +44,7 @@ METRICS = "metrics.jsonl"
 
 
 def train(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: Settings,
     *,
     secure: bool = False,
@@ -54,7 +54,8 @@ def train(
     tried: Sequence[Tried] = (),
     settle: bool = False,
     encoder: str = "none",
-    test: Dataset | None = None,
+    test: Dataset | TargetSet | None = None,
+    target_norm: float | None = None,
     promise: Promise | None = None,
     books: Path | Shelf | None = None,
     checkpoint: Path | None = None,
@@ -65,7 +66,8 @@ def train(
     """Trains over the clients.
 
     Args:
-        clients: with the same classes and features; see `secure_fl.data.read_clients`.
+        clients: with the same classes and features; see `secure_fl.data.read_clients`. Or with
+            numbers to be predicted (`TargetSet`), for methods of linear models with `regresses`.
         method: with its settings, e.g. `FedNewton(rounds=10)`.
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
@@ -77,7 +79,10 @@ def train(
             clients stops falling; one masked sum a round more.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
-        test: of models: records that the accuracy is measured on after every round, if any.
+        test: of models: records that the accuracy, or the error, is measured on after every round,
+            if any.
+        target_norm: of targets where every record is promised something: public L2 norm that a
+            record's are clipped to.
         promise: what is promised to clients, records or elements of a matrix; None adds no noise.
         books: ledgers of a promise: the folder of the clients' own, or a file for the federation.
         checkpoint: of models: replaced after every round; where it exists the run goes on from it.
@@ -86,7 +91,8 @@ def train(
         on_progress: told of phases without rounds.
 
     Returns:
-        `FittedHeads` for methods that train heads, `FittedModel` for the others.
+        `FittedHeads` for methods that train heads, `FittedRegression` for numbers, `FittedModel`
+        for the others.
 
     Raises:
         InputError: settings that do not fit the clients, a promise that the method cannot keep or
@@ -111,6 +117,7 @@ def train(
     with place_of(out) as aside:
         told = known or moments_scaling(clients, scale, unit_rows=by_length(method))
         if isinstance(method, CodedHeads):
+            clients = with_classes(clients, method.method)
             if isinstance(method, KAHMHeads) and method.tuned and promise is None:
                 candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
                 tried = tune_head(clients, told, candidates, on_progress)
@@ -139,6 +146,7 @@ def train(
             "scale": told,
             "settle": settle,
             "test": test,
+            "target_norm": target_norm,
             "checkpoint": checkpoint,
             "progress": on_round,
         }
@@ -148,8 +156,25 @@ def train(
         return fitted
 
 
+def with_classes(
+    clients: Sequence[Dataset] | Sequence[TargetSet], method: str
+) -> Sequence[Dataset]:
+    """The clients, for a method that learns classes alone.
+
+    Raises:
+        InputError: they have numbers to be predicted.
+    """
+    found = [each for each in clients if isinstance(each, Dataset)]
+    if len(found) < len(clients):
+        raise InputError(
+            f"{method}: is for classes; numbers (targets) are predicted by linear methods such as"
+            " fednewton, krr, dkrr, fedavg and private-ridge"
+        )
+    return found
+
+
 def _fit_model(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: LinearSettings | NetworkSettings,
     promise: Promise | None,
     books: Path | Shelf | None,
@@ -174,7 +199,7 @@ def _fit_model(
     noise = None
     if isinstance(promise, ClientPromise):
         assert books is not None
-        noise = client_privacy(method, len(clients[0].classes), promise, books)
+        noise = client_privacy(method, len(clients[0].outputs), promise, books)
         prove_room(noise.ledger.each, noise.sums)
     if isinstance(method, LinearSettings):
         fitted = _fit_linear(clients, method, noise, promise, books, encoder, options)
@@ -187,16 +212,18 @@ def _fit_model(
     return fitted
 
 
-def _room(method: LinearSettings | NetworkSettings, clients: Sequence[Dataset]) -> list[int]:
+def _room(
+    method: LinearSettings | NetworkSettings, clients: Sequence[Dataset] | Sequence[TargetSet]
+) -> list[int]:
     if isinstance(method, LinearSettings):
         return linear_room(method, clients)
     from secure_fl.training.networks import network_room
 
-    return network_room(method, clients)
+    return network_room(method, with_classes(clients, method.method))
 
 
 def _fit_linear(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: LinearSettings,
     noise: ClientPrivacy | None,
     promise: Promise | None,
@@ -214,7 +241,7 @@ def _fit_linear(
         privacy = record_privacy_of(
             promise,
             books,
-            clients[0].classes,
+            clients[0].outputs,
             encoder,
             options["scale"],
             class_texts=method.takes_class_texts,
@@ -223,7 +250,7 @@ def _fit_linear(
 
 
 def _fit_network(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: NetworkSettings,
     noise: ClientPrivacy | None,
     promise: Promise | None,
@@ -240,4 +267,7 @@ def _fit_network(
         except ValueError as error:
             raise InputError(str(error)) from None
         options = options | {"ledgers": books, "budget": promise.budget}
+    if options.pop("target_norm") is not None:
+        raise InputError("target norm: has no meaning for networks; leave it out")
+    clients = with_classes(clients, method.method)
     return train_network(clients, method, client_level=noise, record_level=hiding, **options)
