@@ -165,7 +165,7 @@ def main(run: Run, largest: int, fitted: int) -> None:
         ["records", "head MB", "index MB", "read s", f"{QUERIES} queries s"],
     )
     sizes_of_heads: list[tuple[float, float]] = []
-    times: list[tuple[float, float]] = []
+    times: dict[str, list[tuple[float, float]]] = {"evaluation time": [], "its processor time": []}
     for n in sizes:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "run"
@@ -186,9 +186,10 @@ def main(run: Run, largest: int, fitted: int) -> None:
         memory.add(n, *(found[step][2] for step in MEASURED))
         growth.add(n, size / 1e6, index / 1e6, seconds["read"], seconds["answer"])
         sizes_of_heads.append((n, size))
-        if seconds["answer"] is not None:
-            times.append((n, seconds["answer"]))
-    for what, points in (("head size", sizes_of_heads), ("evaluation time", times)):
+        for what, taken in zip(times, found["answer"][:2], strict=True):
+            if taken is not None:
+                times[what].append((n, taken))
+    for what, points in {"head size": sizes_of_heads, **times}.items():
         if len(points) > 1:
             across, up = np.log(np.array(points)).T
             slope = np.polyfit(across, up, 1)[0]

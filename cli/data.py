@@ -46,11 +46,12 @@ def make_read_options(
     text: str | None = None,
     group: str | None = None,
     public_width: bool = False,
+    targets: tuple[str, ...] = (),
 ) -> "ReadOptions":
     """The readers' options from the command's."""
     from secure_fl.data import Columns, ReadOptions
 
-    columns = Columns(label_column, text=text, group=group, ignore=ignore_column)
+    columns = Columns(label_column, text=text, group=group, ignore=ignore_column, targets=targets)
     return ReadOptions(columns=columns, n_features=features, public_width=public_width)
 
 

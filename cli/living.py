@@ -131,7 +131,8 @@ def forget(
 ) -> None:
     """Take records out of a client's head in the folder RUN, and write a signed receipt.
 
-    Only machines that hold them are made anew. The files that the records came from, and what
+    Only machines that hold them are made anew. A head that kahm-record-private released holds no
+    records; its receipt says what was promised. The files that the records came from, and what
     --search names, are searched for copies: features in caches are taken out, other copies are told
     and left to their owner. The receipt says what cannot be recalled.
     """
@@ -178,9 +179,17 @@ def forget(
 
 
 def _told(erasure: "Erasure", receipt: Path | None) -> str:
+    changed = (
+        f"{erasure.records:,} records forgotten, {erasure.left:,} left;"
+        f" {erasure.rebuilt:,} machines made anew, {erasure.dropped:,} gone"
+    )
+    if not erasure.artifacts:
+        changed = (
+            f"{erasure.records:,} records named; the head holds none of them, and what its noisy"
+            " sums had of them cannot be taken out"
+        )
     lines = [
-        f'client "{erasure.client}": {erasure.records:,} records forgotten, {erasure.left:,} left;'
-        f" {erasure.rebuilt:,} machines made anew, {erasure.dropped:,} gone",
+        f'client "{erasure.client}": {changed}',
         *(f"removed from {each.name}" for each in erasure.artifacts),
     ]
     for each in erasure.elsewhere:

@@ -64,6 +64,16 @@ from secure_fl.trainers.settings import Settings
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A file of `securefl tune --out`: heads take the best settings of it.",
 )
+@click.option(
+    "--targets",
+    help="Predict numbers in place of classes, NAME,NAME: columns of csv files, or names of the"
+    " columns of y (npz) or of the label (LIBSVM). Linear methods.",
+)
+@click.option(
+    "--target-norm",
+    type=click.FloatRange(min=0, min_open=True),
+    help="--targets with private-ridge: public L2 norm that a record's targets are clipped to.",
+)
 @method_options
 @trainer_options
 @read_options
@@ -98,6 +108,8 @@ def train(
     superlink: str | None,
     federation: Path | None,
     tuned: Path | None,
+    targets: str | None,
+    target_norm: float | None,
     **settings: Any,
 ) -> None:
     """Train a head for every client file in the folder SOURCE and write the run folder.
@@ -105,7 +117,10 @@ def train(
     One pass, no rounds. A head stays with its client: it holds the client's records. With
     --epsilon, --delta and --unit every batch is released once with that privacy and the head holds
     the release alone. With --federation one party trains its own heads alone, the same as a joint
-    run would give it.
+    run would give it; --method kahm-record-private releases its one head of all clients anew.
+
+    With --targets a linear method (fednewton, krr, dkrr, fedavg, private-ridge, ...) predicts
+    numbers; --test then tells its root mean squared error and R2.
 
     With --method kahm-record-private all clients make one public head together, of masked sums
     that hide every record; it lies in the run folder under every client's name. With the other
@@ -131,8 +146,8 @@ def train(
     from secure_fl.errors import InputError
     from secure_fl.files import refuse_existing
     from secure_fl.privacy.ledgers import Shelf
+    from secure_fl.training.heads import train_party
     from secure_fl.training.train import train as run
-    from secure_fl.training.train import train_party
 
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
@@ -150,12 +165,16 @@ def train(
     promise = _promise(chosen, given, release, budget, settings)
     # Beside --federation its manifest says how many features there are.
     public_width = promise is not None and federation is None
-    reading = make_read_options(label_column, ignore_column, features, public_width=public_width)
+    named = _targets(targets, chosen, federation)
+    reading = make_read_options(
+        label_column, ignore_column, features, public_width=public_width, targets=named
+    )
     refuse_existing(out)
     known = tuple(classes.split(",")) if classes else None
     with output.progress() as progress:
         clients, manifest = _read(source, reading, known, federation, progress)
-        remarks = label_remarks(clients) + _of_widths(source, clients, features, federation)
+        remarks = () if named else label_remarks(clients)
+        remarks += _of_widths(source, clients, features, federation)
         for remark in remarks:
             output.note(remark)
         shelf = None if promise is None else Shelf.beside(source, clients, ledgers)
@@ -169,7 +188,8 @@ def train(
         given_test = settings["test"]
         test = None if given_test is None else read_test_set(given_test, reading, clients[0])
         if manifest is not None:
-            fitted: Any = train_party(clients, manifest, **common)
+            secure = settings["aggregate"] == "secure"
+            fitted: Any = train_party(clients, manifest, method=chosen, secure=secure, **common)
         else:
             map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
             fitted = run(
@@ -180,6 +200,7 @@ def train(
                 scaling=map_of,
                 tried=tried,
                 settle=settings["settle"],
+                target_norm=target_norm,
                 encoder=encoder,
                 test=test,
                 checkpoint=settings["checkpoint"],
@@ -187,7 +208,7 @@ def train(
                 **common,
             )
         found = None
-        if test is not None:
+        if test is not None and not named:
             found = _learned(fitted, test, promise is not None, bool(remarks))
     for note in shelf.notes() if shelf is not None and settings["ledger"] is None else ():
         output.note(note)
@@ -201,6 +222,22 @@ def train(
     # The bounds are of machines of records, and of the whole federation's.
     counted = clients if method == "kahm" and federation is None else ()
     show_heads(output, out, fitted, class_counts(counted), remarks, found)
+
+
+def _targets(targets: str | None, chosen: Settings, federation: Path | None) -> tuple[str, ...]:
+    """Names of the numbers to be predicted; none where classes are learned."""
+    if targets is None:
+        refuse_given({"target_norm"}, "without --targets")
+        return ()
+    refuse_given({"classes", "label_column"}, "beside --targets, which are numbers")
+    if chosen.family != "linear" or federation is not None:
+        raise click.UsageError(
+            "--targets is of linear methods, such as --method fednewton, krr or private-ridge"
+        )
+    names = tuple(each.strip() for each in targets.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise click.UsageError(f"--targets {targets!r}: expected names, with commas, each once")
+    return names
 
 
 def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
@@ -239,13 +276,15 @@ def _read(
     progress: Any,
 ) -> tuple[Any, Any]:
     """The clients' data sets, and the manifest where it was made elsewhere."""
-    from secure_fl.data import ClassList, read_clients
+    from secure_fl.data import ClassList, read_clients, read_targets
     from secure_fl.heads.fitting import read_party
     from secure_fl.heads.manifest import load_manifest
 
     def report(done: int, total: int) -> None:
         progress("reading", done, total)
 
+    if reading.columns.targets:
+        return read_targets(source, reading, report), None
     if federation is not None:
         manifest = load_manifest(federation)
         return read_party(source, manifest, federation, reading, report), manifest
@@ -349,7 +388,7 @@ def _refuse_options_of_others(settings: Settings) -> None:
     """An option that the method does not know could only mislead: refuse it."""
     wrong = TRAINERS_ONLY if settings.family == "heads" else _OF_HEADS
     if settings.method == RELEASED:
-        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "aggregate", "ledger"}
+        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "federation", "aggregate", "ledger"}
     if settings.method in RECORD_LEVEL:
         wrong -= {"epsilon", "delta", "unit", "norm", "encoder"}
     elif settings.family == "network":

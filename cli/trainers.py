@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.data import make_read_options, read_options
+from cli.given import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes
 from secure_fl.trainers.settings import Settings
 
 if TYPE_CHECKING:
-    from secure_fl.data import Dataset, ReadOptions
+    from secure_fl.data import ReadOptions
     from secure_fl.training.fitted import FittedModel
     from secure_fl.training.learned import Learned
+    from secure_fl.training.linear_model import RegressionModel
 
 _OPTIONS = (
     click.option(
@@ -82,20 +84,24 @@ def trainer_options(function: Any) -> Any:
     return function
 
 
-def read_test_set(path: Path, reading: "ReadOptions", like: "Dataset") -> "Dataset":
-    """Labelled records of the clients' kind, from a file of any name."""
-    from secure_fl.data import ClassList, assemble, read_records
+def read_test_set(path: Path, reading: "ReadOptions", like: Any) -> Any:
+    """Labelled records of the clients' kind (a `Dataset` or `TargetSet`), from any file."""
+    from secure_fl.data import ClassList, TargetSet, assemble, assemble_targets, read_records
     from secure_fl.data.dataset import schema_shown
     from secure_fl.errors import FeatureError
 
     # What the clients ignore, the test set need not have.
-    (records,) = assemble(
-        [read_records(path, reading, all_ignored=False)],
-        classes=ClassList(like.classes),
-        n_features=like.n_features,
-        features=like.features,
-        manifest="the clients",
-    )
+    read = [read_records(path, reading, all_ignored=False)]
+    common: dict[str, Any] = {
+        "n_features": like.n_features,
+        "features": like.features,
+        "manifest": "the clients",
+    }
+    records: Any
+    if isinstance(like, TargetSet):
+        (records,) = assemble_targets(read, like.targets, **common)
+    else:
+        (records,) = assemble(read, classes=ClassList(like.classes), **common)
     if like.schema and records.schema != like.schema:
         raise FeatureError(
             f"{path}: prepared by {schema_shown(records)}, the clients by {schema_shown(like)};"
@@ -116,6 +122,7 @@ def show_model(
     """A model that lies in the run folder OUT, and what making it took."""
     import attrs
 
+    from secure_fl.training.linear_model import RegressionModel
     from secure_fl.training.model_files import FILE, PERSONAL
 
     size = (out / FILE).stat().st_size
@@ -126,6 +133,9 @@ def show_model(
         "rounds": fitted.rounds,
         "aggregate": "secure" if secure else "plain",
         "figures": dict(fitted.figures),
+        "targets": list(fitted.model.targets)
+        if isinstance(fitted.model, RegressionModel)
+        else None,
         "model_bytes": size,
         "personal": sorted(fitted.personal),
         "clients": {
@@ -161,13 +171,39 @@ def show_model(
 def predict(output: Output, model: Path, queries: Path, rows: str | None, **reading: Any) -> None:
     """Classify QUERIES with a model of `train --method`: a class a line. MODEL: its run folder.
 
-    Labels that QUERIES may hold are used to tell the accuracy alone.
+    With a model of `train --targets` the numbers of a query are a line, with blanks. Labels or
+    targets that QUERIES may hold are used to tell the accuracy or error alone.
     """
     from secure_fl.heads.queries import parse_rows, read_queries
+    from secure_fl.training.linear_model import RegressionModel
     from secure_fl.training.loading import load_model
 
     trained = load_model(model)
+    if isinstance(trained, RegressionModel):
+        refuse_given({"label_column"}, "for a model of numbers, whose targets it names itself")
+        reader = make_read_options(**reading, targets=trained.targets)
+        _show_values(output, trained, queries, reader, parse_rows(rows))
+        return
     reader = make_read_options(**reading)
     features, labels = read_queries(queries, trained, reader, parse_rows(rows))
     found = trained.predict(features)
     show_classes(output, [trained.classes[code] for code in found], labels)
+
+
+def _show_values(
+    output: Output, model: "RegressionModel", queries: Path, reader: "ReadOptions", rows: slice
+) -> None:
+    """A regression's numbers, and how far they are from those that the file may hold."""
+    import attrs
+
+    from secure_fl.training.regression import errors_of, read_target_queries
+
+    features, truth = read_target_queries(queries, model, reader, rows)
+    values = model.values(features)
+    data: dict[str, Any] = {"targets": list(model.targets), "values": values.tolist()}
+    if truth is not None:
+        errors = errors_of(model.targets, values, truth)
+        data["errors"] = {each.target: attrs.asdict(each) for each in errors}
+        output.note("; ".join(each.text() for each in errors))
+    lines = (" ".join(f"{value:.6g}" for value in row) for row in values.tolist())
+    output.result(data, "\n".join(lines))

@@ -1,6 +1,7 @@
 """Client files, class lists and partitions."""
 
-from secure_fl.data.dataset import Dataset, Records, as_float, assemble, class_counts
+from secure_fl.data.assembly import assemble
+from secure_fl.data.dataset import Dataset, Records, as_float, class_counts
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import read_libsvm
 from secure_fl.data.npz import read_npz, write_clients
@@ -22,6 +23,7 @@ from secure_fl.data.readers import (
     read_client,
     read_clients,
     read_records,
+    read_targets,
     width_is_private,
 )
 from secure_fl.data.remarks import label_remarks
@@ -34,6 +36,7 @@ from secure_fl.data.scaling import (
     scaling_of,
 )
 from secure_fl.data.table import Columns, read_csv
+from secure_fl.data.targets import TargetSet, assemble_targets
 
 __all__ = [
     "SCALINGS",
@@ -44,8 +47,10 @@ __all__ = [
     "Records",
     "Scale",
     "Scaling",
+    "TargetSet",
     "as_float",
     "assemble",
+    "assemble_targets",
     "by_group",
     "check_scale",
     "class_counts",
@@ -64,6 +69,7 @@ __all__ = [
     "read_libsvm",
     "read_npz",
     "read_records",
+    "read_targets",
     "scaled_features",
     "scaling_of",
     "shards",

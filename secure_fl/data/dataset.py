@@ -9,10 +9,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data.labels import ClassList
 from secure_fl.data.naming import stem
 from secure_fl.data.numerals import rounded
-from secure_fl.errors import ClientError, FeatureError, LabelError, whose
+from secure_fl.errors import ClientError, FeatureError, whose
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 Features: TypeAlias = Any
@@ -35,6 +34,7 @@ class Records:
         open_width: d is only the largest index seen (LIBSVM); further features are zeros.
         header: all columns of the file, those left out too; None where it names none.
         schema: digest of the schema that the file was prepared by; "" where it was not.
+        targets: numbers to be predicted, (n, C), float64, finite, in place of labels; or None.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Records:
     open_width: bool = False
     header: tuple[str, ...] | None = None
     schema: str = ""
+    targets: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         if (self.X is None) == (self.texts is None):
@@ -117,6 +118,11 @@ class Dataset:
         return int(self.X.shape[0])
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of a model's outputs: the classes."""
+        return self.classes
+
+    @property
     def where(self) -> str:
         """Whose records they are and where they came from, for messages."""
         return f"{whose(self.name)}, {self.source}"
@@ -144,97 +150,6 @@ def class_counts(clients: Sequence[Dataset]) -> dict[str, int]:
     return dict(total)
 
 
-def assemble(
-    records: Sequence[Records],
-    *,
-    classes: ClassList | None = None,
-    n_features: int | None = None,
-    features: tuple[str, ...] | None = None,
-    manifest: str = "federation.json",
-) -> tuple[Dataset, ...]:
-    """Checks clients against each other, or against the federation, and codes their labels.
-
-    Named features are brought into the federation's order.
-
-    Args:
-        records: one entry a client, with distinct names; texts must be encoded already.
-        classes: the federation's class list; None makes it of the clients' labels.
-        n_features: the federation's d; None takes the first client's (LIBSVM files, which do
-            not say theirs, are widened with zeros to the widest).
-        features: the federation's feature names; None takes the first client's.
-        manifest: where the federation's values come from, for messages.
-
-    Returns:
-        One data set a client, in the order given, all with the same classes and d.
-
-    Raises:
-        ClientError: no clients, a name twice, or a client without records.
-        FeatureError: texts not encoded, another number of features, other feature names, or
-            another schema.
-        LabelError: a label unknown to `classes`, or only one class in the whole federation.
-    """
-    if not records:
-        raise ClientError("no clients; give at least one client file")
-    _check_names(records)
-    for client in records:
-        if not len(client):
-            raise ClientError(
-                f"{whose(client.name)}: no records in {client.source}; add some or remove the file"
-            )
-    _check_schemas(records)
-    known = classes or ClassList.union(map(_labels, records))
-    if len(known) < 2:
-        raise LabelError(
-            f"all {sum(map(len, records))} records of the federation ({records[0].source}) have the"
-            f' class "{known.names[0]}"; a classifier needs at least two classes'
-        )
-    origin = manifest
-    if features is not None:
-        n_features = len(features)
-    elif n_features is None:
-        model = _model(records)
-        n_features, features = model.n_features, model.features
-        origin = f'client "{model.name}", {model.source}'
-    return tuple(_dataset(client, known, n_features, features, origin) for client in records)
-
-
-def _labels(client: Records) -> tuple[str, ...]:
-    if client.labels is None:
-        raise LabelError(
-            f"{whose(client.name)}: no labels in {client.source}; give each record one"
-        )
-    return client.labels
-
-
-def _model(records: Sequence[Records]) -> Records:
-    """The client whose features the others must match: the first, or the widest if all are open."""
-    fixed = [client for client in records if not client.open_width]
-    return fixed[0] if fixed else max(records, key=lambda client: client.n_features)
-
-
-def _check_names(records: Sequence[Records]) -> None:
-    seen: dict[str, Records] = {}
-    for client in records:
-        # Names become folder names, and some file systems ignore case.
-        other = seen.setdefault(client.name.casefold(), client)
-        if other is not client:
-            raise ClientError(
-                f"{whose(client.name)}: named by both {other.source} and {client.source};"
-                " rename one of the files"
-            )
-
-
-def _check_schemas(records: Sequence[Records]) -> None:
-    first = records[0]
-    for client in records:
-        if client.schema != first.schema:
-            raise FeatureError(
-                f"{whose(client.name)}: {client.source} was prepared by {schema_shown(client)},"
-                f" {first.source} by {schema_shown(first)}; prepare all files by one schema"
-                " (securefl data prepare)"
-            )
-
-
 class Prepared(Protocol):
     """What was prepared by a schema: records, or the federation of its clients."""
 
@@ -246,63 +161,6 @@ class Prepared(Protocol):
 def schema_shown(holder: Prepared) -> str:
     """The schema of records, for messages."""
     return f"schema {holder.schema[:12]}" if holder.schema else "no schema"
-
-
-def _dataset(
-    client: Records,
-    classes: ClassList,
-    n_features: int,
-    features: tuple[str, ...] | None,
-    origin: str,
-) -> Dataset:
-    if client.X is None:
-        raise FeatureError(
-            f"{whose(client.name)}: {client.source} holds texts, not features; embed it first"
-            " (securefl data embed)"
-        )
-    X = client.X
-    if client.open_width and client.n_features < n_features:
-        X = _widened(X, n_features)
-    if X.shape[1] != n_features:
-        raise FeatureError(
-            f"{whose(client.name)}: {client.n_features} features in {client.source}, the"
-            f" federation has {n_features} ({origin}); re-encode the file with the federation's"
-            " encoder"
-        )
-    if features is not None and client.features is not None and features != client.features:
-        X = X[:, _order(client, features, origin)]
-    y = classes.codes(_labels(client), client=client.name, where=client.where)
-    return Dataset(
-        X,
-        y,
-        classes.names,
-        client.name,
-        client.source,
-        features or client.features,
-        client.groups,
-        client.schema,
-    )
-
-
-def _widened(X: Features, width: int) -> Features:
-    if isinstance(X, np.ndarray):
-        return np.pad(X, ((0, 0), (0, width - X.shape[1])))
-    wide = X.copy()
-    wide.resize((X.shape[0], width))
-    return wide
-
-
-def _order(client: Records, features: tuple[str, ...], origin: str) -> list[int]:
-    assert client.features is not None
-    place = {name: i for i, name in enumerate(client.features)}
-    missing = [name for name in features if name not in place]
-    if missing:
-        extra = [name for name in client.features if name not in set(features)]
-        raise FeatureError(
-            f'{whose(client.name)}: no feature "{missing[0]}" in {client.source} (it has'
-            f' "{extra[0]}"), the federation has it ({origin}); name the columns alike'
-        )
-    return [place[name] for name in features]
 
 
 def require_finite(records: Records) -> None:

@@ -48,6 +48,7 @@ def read_libsvm(
     *,
     name: str | None = None,
     max_bytes: int = MAX_BYTES,
+    numbers: bool = False,
 ) -> Records:
     """Reads LIBSVM text (UTF-8); blank lines and what follows a # are skipped.
 
@@ -58,6 +59,7 @@ def read_libsvm(
         sparse: features as `scipy.sparse.csr_array` instead of a dense matrix.
         name: the client; None takes it from the file's name (`naming.stem`), "" is no client.
         max_bytes: cap on the unpacked file, and on the dense matrix.
+        numbers: labels are numbers to be predicted, and kept as they are written.
 
     Returns:
         Records with float64 features; labels are whole numbers as text ("+1" becomes "1").
@@ -77,7 +79,10 @@ def read_libsvm(
     width = n_features or int(columns.max(initial=0))
     if width == 0:
         raise FormatError(f"{path}: no features in {len(lines)} lines; name their number")
-    texts = _labels(client, path, labels, lines)
+    if numbers:
+        texts = [label.decode("utf-8", "replace") for label in labels]
+    else:
+        texts = _labels(client, path, labels, lines)
     X = _csr(values, columns - 1, starts, width)
     if not sparse:
         if 8 * len(lines) * width > max_bytes:

@@ -42,6 +42,7 @@ def read_npz(
     name: str | None = None,
     max_bytes: int = MAX_BYTES,
     unlabelled: bool = False,
+    targets: tuple[str, ...] = (),
 ) -> Records:
     """Reads arrays X (n, d) and y (n,), and where present classes, features, groups and schema.
 
@@ -56,6 +57,7 @@ def read_npz(
         max_bytes: cap on the unpacked size of all arrays together, and on X as float numbers;
             what the archive says of sizes is not believed.
         unlabelled: y may be absent, as in queries.
+        targets: names of the columns of y, which are then numbers, of shape (n,) or (n, C).
 
     Raises:
         FormatError: not such an archive, damaged, over the cap, an unknown or missing array.
@@ -63,6 +65,7 @@ def read_npz(
             its rows do not match y.
         LabelError: a label is not a whole number or text, a code is out of `classes`, or `classes`
             holds one name twice.
+            Targets that are no finite numbers, or not as many as their names.
         ClientError: the name cannot be a client's.
     """
     path = Path(path)
@@ -71,6 +74,9 @@ def read_npz(
     _check_floats(path, arrays["X"], max_bytes)
     X = as_float(arrays["X"], client=client, source=str(path))
     y = arrays.get("y")
+    wanted = None if y is None or not targets else _targets(y, X, targets, client, path)
+    if wanted is not None:
+        y = None
     if y is not None and y.ndim != 1:
         raise LabelError(f"{whose(client)}: y in {path} has shape {y.shape}; give one label a row")
     n = X.shape[0]
@@ -84,9 +90,30 @@ def read_npz(
         features=_names(arrays.get("features"), X.shape[1], "features", path),
         groups=_names(arrays.get("groups"), n, "groups", path, unique=False),
         schema=_schema(arrays.get("schema"), path),
+        targets=wanted,
     )
     require_finite(records)
     return records
+
+
+def _targets(
+    y: NDArray[Any], X: NDArray[Any], names: tuple[str, ...], client: str, path: Path
+) -> NDArray[np.float64]:
+    columns = y[:, None] if y.ndim == 1 else y
+    if y.dtype.kind not in "iuf" or columns.shape != (len(X), len(names)):
+        raise LabelError(
+            f"{whose(client)}: y in {path} is {y.dtype} of shape {y.shape}; {len(X)} records and"
+            f" the targets {', '.join(names)[:200]} need numbers of shape ({len(X)}, {len(names)})"
+        )
+    found: NDArray[np.float64] = columns.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        row, column = bad[0]
+        raise LabelError(
+            f"{whose(client)}: target {names[column]!r} in row {row} of {path} is"
+            f" {found[row, column]}; fill it in or remove the record"
+        )
+    return found
 
 
 def write_clients(folder: str | Path, datasets: Iterable[Dataset]) -> tuple[Path, ...]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from secure_fl.data._streams import MAX_BYTES
-from secure_fl.data.dataset import Dataset, Records, assemble, check_name
+from secure_fl.data.assembly import assemble
+from secure_fl.data.dataset import Dataset, Records, check_name
 from secure_fl.data.labels import ClassList
 from secure_fl.data.libsvm import looks_like_libsvm, read_libsvm
 from secure_fl.data.naming import (
@@ -18,6 +19,7 @@ from secure_fl.data.naming import (
 )
 from secure_fl.data.npz import read_npz
 from secure_fl.data.table import Columns, read_csv, read_table
+from secure_fl.data.targets import TargetSet, assemble_targets, labels_as_numbers
 from secure_fl.errors import ClientError, FeatureError, FormatError
 
 
@@ -81,7 +83,7 @@ def read_records(
         FormatError, FeatureError, LabelError: as `read_client`.
     """
     options = options or ReadOptions()
-    if unlabelled and options.columns.label == Columns().label:
+    if unlabelled and (options.columns.targets or options.columns.label == Columns().label):
         options = replace(options, columns=replace(options.columns, unlabelled=True))
     return _read(Path(path), options, "", all_ignored=all_ignored)
 
@@ -91,7 +93,13 @@ def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bo
     # An npz archive is compressed inside; outside it would be unpacked twice.
     if kind == ".npz" and not compression(path):
         unlabelled = options.columns.unlabelled
-        return read_npz(path, name=name, max_bytes=options.max_bytes, unlabelled=unlabelled)
+        return read_npz(
+            path,
+            name=name,
+            max_bytes=options.max_bytes,
+            unlabelled=unlabelled,
+            targets=options.columns.targets,
+        )
     if kind in (".csv", ".tsv"):
         read = read_csv if all_ignored else read_table
         return read(
@@ -108,9 +116,15 @@ def _read(path: Path, options: ReadOptions, name: str | None, *, all_ignored: bo
                 " index of private records must not; give the public number (--features, or the"
                 " setting features)"
             )
-        return read_libsvm(
-            path, options.n_features, options.sparse, name=name, max_bytes=options.max_bytes
+        found = read_libsvm(
+            path,
+            options.n_features,
+            options.sparse,
+            name=name,
+            max_bytes=options.max_bytes,
+            numbers=bool(options.columns.targets),
         )
+        return labels_as_numbers(found, options.columns.targets)
     raise _foreign(path, "")
 
 
@@ -211,6 +225,20 @@ def read_clients(
     return assemble(
         records, classes=classes, n_features=n_features, features=features, manifest=manifest
     )
+
+
+def read_targets(
+    source: str | Path,
+    options: ReadOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[TargetSet, ...]:
+    """As `read_clients`, of files whose targets (`options.columns.targets`) are numbers.
+
+    Raises:
+        InputError: as `client_files`, `read_client` and `assemble_targets`.
+    """
+    records = read_all(list(client_files(source).values()), options, progress)
+    return assemble_targets(records, options.columns.targets)
 
 
 def read_all(

@@ -7,7 +7,7 @@ columns that are asked for.
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,6 +44,8 @@ class Columns:
         group: a column that names the record's group (e.g. its site), or None.
         ignore: columns to leave out, e.g. ("id",).
         unlabelled: the label column may be absent, as in queries.
+        targets: columns of numbers to be predicted, in place of the label; of other formats the
+            names of the columns of y.
     """
 
     label: str = "label"
@@ -51,14 +53,22 @@ class Columns:
     group: str | None = None
     ignore: tuple[str, ...] = ()
     unlabelled: bool = False
+    targets: tuple[str, ...] = ()
+
+    @property
+    def labelling(self) -> tuple[str, ...]:
+        """The columns that say what is to be learned."""
+        return self.targets or (self.label,)
 
     def needed(self) -> tuple[str, ...]:
         """The columns that a file must have."""
         optional = [name for name in (self.text, self.group) if name is not None]
-        return (self.label, *optional)
+        return (*self.labelling, *optional)
 
     def option(self, column: str) -> str:
         """The command's option that names this column."""
+        if column in self.targets:
+            return "--targets"
         options = {self.label: "--label-column", self.group: "--group-column"}
         return options.get(column, "--text-column")
 
@@ -121,7 +131,21 @@ def read_table(
     _fill(table, text, delimiter or _delimiter(text, columns))
     records = table.records()
     require_finite(records)
-    return records
+    return _with_targets(records, columns.targets)
+
+
+def _with_targets(records: Records, targets: tuple[str, ...]) -> Records:
+    """Takes the columns that are to be predicted out of the features, where the file has them."""
+    names = records.features or ()
+    if not targets or not set(targets) <= set(names):
+        return records
+    kept = [i for i, name in enumerate(names) if name not in targets]
+    return replace(
+        records,
+        X=records.X[:, kept],
+        features=tuple(names[i] for i in kept),
+        targets=records.X[:, [names.index(name) for name in targets]].astype(np.float64),
+    )
 
 
 def _delimiter(text: str, columns: Columns) -> str:
@@ -199,11 +223,13 @@ class _Table:
         columns = self._columns
         self._width = len(header)
         self._place = _places(self.path, header, columns, delimiter)
-        used = {self._place.get(column) for column in (*columns.needed(), *columns.ignore)}
+        listed = (*columns.needed(), *columns.ignore)
+        # Targets are read as the features are, and taken out afterwards.
+        used = {self._place.get(column) for column in listed if column not in columns.targets}
         numeric = columns.text is None
         self._kept = [i for i in range(len(header)) if i not in used] if numeric else []
         self._features = tuple(header[i] for i in self._kept)
-        if numeric and not self._kept:
+        if numeric and set(self._features) <= set(columns.targets):
             named = ", ".join(
                 name for name in (*columns.needed(), *columns.ignore) if name in header
             )
@@ -218,7 +244,7 @@ class _Table:
             )
         columns, place = self._columns, self._place
         self._lines.append(line)
-        if columns.label in place:
+        if columns.label in place and not columns.targets:
             self._labels.append(row[place[columns.label]])
         if columns.group is not None:
             group = row[place[columns.group]].strip()
@@ -239,7 +265,7 @@ class _Table:
         self._convert()
         numeric = self._columns.text is None
         labels = None
-        if self._columns.label in self._place:
+        if self._columns.label in self._place and not self._columns.targets:
             labels = tuple(label_text(self._labels, client=self._client, where=self._where))
         return Records(
             self._client,
@@ -292,7 +318,7 @@ class _Table:
                 if _not_a_number(text):
                     found = f'"{text[:40]}"' if text.strip() else "empty"
                     mend = "write 1.5 for 1,5" if _DECIMAL_COMMA.fullmatch(text) else "correct it"
-                    if self._columns.label not in self._place:
+                    if self._columns.label not in self._place and not self._columns.targets:
                         mend += f", name it if it is the label (--label-column {column})"
                     raise FeatureError(
                         f'{whose(self._client)}: feature "{column}" in line {line} of'
@@ -312,7 +338,7 @@ def _places(path: Path, header: Sequence[str], columns: Columns, delimiter: str)
             raise FormatError(f"{path}: column {column!r} in the header holds a NUL; leave it out")
         place[column] = i
     for column in columns.needed():
-        if column not in place and not (columns.unlabelled and column == columns.label):
+        if column not in place and not (columns.unlabelled and column in columns.labelling):
             kind = "label column" if column == columns.label else "column"
             by = DELIMITERS.get(delimiter, delimiter)
             how = "" if delimiter == "," else f", separated by {by}"

@@ -33,18 +33,16 @@ from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
 from secure_fl.heads.index import index_path, load_index
 from secure_fl.heads.manifest import (
+    NOT_OF_HEADS,
     Manifest,
     load_manifest,
     make_manifest,
     save_manifest,
     scaling_facts,
 )
-from secure_fl.heads.released import (
-    STATEMENT_FILES,
-    save_statements,
-    train_private_head,
-)
+from secure_fl.heads.released import save_statements, train_private_head
 from secure_fl.heads.run_folder import run_room
+from secure_fl.heads.statements import STATEMENT_FILES
 from secure_fl.privacy.promises import ReleasePromise
 
 ORIGIN = "origin.json"
@@ -121,6 +119,8 @@ class HeadKeeper:
         folder: receives a run folder for each federation, named by its fingerprint.
         ledger: of the data set; needed where heads are private.
         description: of the plan, a value of the wire encoding; signed with the federation.
+        agreed: the federation that its owner named, such as a successor's; heads of no other are
+            made then.
     """
 
     def __init__(
@@ -134,7 +134,9 @@ class HeadKeeper:
         folder: Path,
         ledger: dp.Ledger | None,
         description: Any = None,
+        agreed: Manifest | None = None,
     ) -> None:
+        self._agreed_on = agreed
         self._name = name
         self._clients = clients
         self._classes = classes
@@ -231,6 +233,8 @@ class HeadKeeper:
             **scaling_facts(self._scaling),
             encoder_fingerprint=described["encoder_fingerprint"],
         )
+        if self._agreed_on is not None:
+            expected = _as_agreed(expected, self._agreed_on)
         ordered = tuple(name for name in self._clients if name in clients)
         if clients != ordered or self._name not in clients:
             raise FederationError(f"server: a federation of {clients}, the plan has other clients")
@@ -280,6 +284,23 @@ class HeadKeeper:
         return head, [(self._name, statement)]
 
 
+def _as_agreed(planned: Manifest, agreed: Manifest) -> Manifest:
+    """The federation that was agreed on, where the plan makes heads of it.
+
+    Raises:
+        FederationError: it makes heads of other facts.
+    """
+    facts = attrs.evolve(planned, tried=agreed.tried)
+    if facts.heads_fingerprint != agreed.heads_fingerprint:
+        ours, told = attrs.asdict(agreed), attrs.asdict(facts)
+        other = [key for key in told if key not in NOT_OF_HEADS and told[key] != ours[key]]
+        raise FederationError(
+            f"federation {agreed.fingerprint[:16]}, which was agreed on: differs from the run's in"
+            f" {', '.join(other)}; set them alike, or leave the federation out"
+        )
+    return agreed
+
+
 def _origin(run: Path) -> str:
     return str(json.loads((run / ORIGIN).read_text(encoding="utf-8"))["origin"])
 
@@ -293,11 +314,12 @@ def train_remote_heads(
     scaling: Scaling,
     threshold: int,
     progress: Callable[[str], None],
+    agreed: Manifest | None = None,
 ) -> Manifest:
     """The server's side: has all clients that are there train their heads; returns their manifest.
 
     A client that is lost on the way is left out of the federation, and the others keep the head
-    that they trained.
+    that they trained. Of a federation that was agreed on none can be left out.
 
     Args:
         line: to the nodes.
@@ -307,11 +329,14 @@ def train_remote_heads(
         scaling: of every feature.
         threshold: clients that must have a head.
         progress: receives one line a step.
+        agreed: the federation whose heads are made; None makes one of the clients that are there.
 
     Raises:
         QuorumError: fewer clients are there, or have a head, than the threshold.
-        FederationError: they differ in their features.
+        FederationError: they differ in their features, or from what was agreed on.
     """
+    if agreed is not None:
+        threshold = len(clients)
     question = {"do": "facts"}
     facts = line.request(dict.fromkeys(clients, question))
     left = _enough(tuple(facts), clients, threshold)
@@ -327,6 +352,8 @@ def train_remote_heads(
             **scaling_facts(scaling),
             encoder_fingerprint=fingerprint,
         )
+        if agreed is not None:
+            manifest = _as_agreed(manifest, agreed)
         request = {"do": "head", "federation": manifest.facts}
         answers = line.request(dict.fromkeys(left, request))
         kept = tuple(n for n, a in answers.items() if a.get("federation") == manifest.fingerprint)

@@ -34,7 +34,7 @@ _PROMISE = {"epsilon", "delta", "norm"} | {
     "mechanism",
     "smoothing",
 }
-_PATHS = ("out", "checkpoint", "ledger")
+_PATHS = ("out", "checkpoint", "ledger", "federation")
 _NUMBERS = ("scale", "wait", "time_out", "max_weight", "client_epsilon", "clip", "epsilon", "norm")
 
 
@@ -61,6 +61,8 @@ class Plan:
         client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
         epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
         ledger: the server's books of either noise.
+        federation: of kahm: federation.json that the clients agreed on, such as a successor's; its
+            heads are made, and those kept that are there. None makes a federation of the plan.
     """
 
     clients: tuple[str, ...]
@@ -85,6 +87,7 @@ class Plan:
     delta: float = 1e-5
     norm: float | None = None
     ledger: Path | None = None
+    federation: Path | None = None
 
     @property
     def scaling_map(self) -> Scaling:
@@ -193,7 +196,7 @@ def _settings_of_linear() -> set[str]:
 
 def _own_settings(method: str | None) -> set[str]:
     if method == "kahm":
-        return _OWN
+        return _OWN | {"federation"}
     return _OWN | _RECORD if method in HEADS else _OWN | _LINEAR | _RECORD
 
 

@@ -25,8 +25,10 @@ from secure_fl.flower.heads import HeadKeeper, HeadRecipe
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy
+from secure_fl.heads.manifest import load_manifest
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
+    "federation",
     "features",
     *("secure", "noise", "clip", "sums", "colluding"),
     *("threshold", "min-clients", "cohorts", "unfinished"),
@@ -83,7 +85,8 @@ class Owner:
     Args:
         own: `--node-config`: data (a client file), state (a folder), name (default: the file's),
             label-column; features (of LIBSVM data, where the run does not say); identity and
-            directory for masked sums; heads (a folder) for the method kahm; its `NodePolicy`, of
+            directory for masked sums; heads (a folder) for the method kahm, and federation (a
+            federation.json) where it makes heads of that one alone; its `NodePolicy`, of
             which ledger is a file, made where it is absent with the budget of epsilon and delta
             per norm (a record) or distance (an element).
 
@@ -106,6 +109,8 @@ class Owner:
         self.state = Path(str(own["state"]))
         self._column = str(own.get("label-column", "label"))
         self._features = _Numbers(own)("features", int, None)
+        agreed = own.get("federation")
+        self._agreed = None if agreed is None else load_manifest(Path(str(agreed)))
         identity, directory = own.get("identity"), own.get("directory")
         self._identity = None if identity is None else read_identity(Path(str(identity)))
         self._directory = None if directory is None else read_directory(Path(str(directory)))
@@ -163,6 +168,7 @@ class Owner:
             Path(str(self._own["heads"])),
             self._terms.ledger,
             plan.description,
+            self._agreed,
         )
 
     def _client(self, plan: Plan) -> Client:

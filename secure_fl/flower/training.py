@@ -41,7 +41,7 @@ def _train_heads(
     exchange: Transport, plan: Plan, recipe: HeadRecipe, progress: Callable[[str], None]
 ) -> None:
     from secure_fl.files import new_folder
-    from secure_fl.heads.manifest import save_manifest
+    from secure_fl.heads.manifest import load_manifest, save_manifest
 
     manifest = train_remote_heads(
         Requester(exchange, plan.time_out),
@@ -51,6 +51,7 @@ def _train_heads(
         scaling=plan.scaling_map,
         threshold=len(plan.clients) if plan.threshold is None else plan.threshold,
         progress=progress,
+        agreed=None if plan.federation is None else load_manifest(plan.federation),
     )
     with new_folder(plan.out) as aside:
         save_manifest(aside, manifest)

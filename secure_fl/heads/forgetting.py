@@ -23,13 +23,19 @@ from secure_fl.data import ReadOptions
 from secure_fl.errors import InputError
 from secure_fl.files import changing, reserve
 from secure_fl.heads.head import head_path
-from secure_fl.heads.index import FORGOTTEN, RecordIndex, features_digests
+from secure_fl.heads.index import FORGOTTEN, RecordIndex, features_digests, new_key
 from secure_fl.heads.living import Forgotten, Living, without
 from secure_fl.heads.manifest import Manifest, load_manifest
-from secure_fl.heads.released import STATEMENT_FILES
 from secure_fl.heads.searching import Found, search
-from secure_fl.heads.statements import load_statement
-from secure_fl.heads.updating import ROOM, ledger_of, open_living, refuse_books, write_living
+from secure_fl.heads.statements import STATEMENT_FILES, load_statement, summed_statement
+from secure_fl.heads.updating import (
+    ROOM,
+    ledger_of,
+    open_living,
+    refuse_books,
+    renewal,
+    write_living,
+)
 
 Array = NDArray[Any]
 
@@ -58,7 +64,7 @@ class Erasure:
         federation: fingerprint of its manifest.
         time: of the change, UTC.
         records: how many were forgotten.
-        left: how many the head still has.
+        left: how many the head still has; 0 where it is a release of sums, which has none.
         rebuilt: machines that were made anew.
         dropped: machines of which nothing was left.
         artifacts: files that were written anew.
@@ -91,6 +97,10 @@ def forget(
 ) -> tuple[Erasure, Path | None]:
     """Removes records from a client's head.
 
+    A head that `kahm-record-private` released holds no record of anybody, and what the noisy sums
+    got from one cannot be taken out of them. Its erasure changes no file but caches that are found;
+    it says what was promised, and how a new release is made.
+
     Args:
         run: the run folder.
         client: with a head there.
@@ -109,7 +119,7 @@ def forget(
 
     Raises:
         InputError: no head or index, an unknown or forgotten record, one that the head does not
-            hold, or all that it holds.
+            hold, or all that it holds; records that are only numbered, of a release of sums.
         StorageError: the disk is full; nothing was changed.
     """
     options = options or ReadOptions()
@@ -119,6 +129,10 @@ def forget(
     if not folder.is_dir():
         raise InputError(f"{folder}: no head of {client!r} is here")
     with changing(folder) as aside:
+        summed = summed_statement(folder)
+        if summed is not None:
+            erasure = _of_sums(run, client, manifest, X, summed, places, options, ledgers)
+            return erasure, _given(aside, folder, erasure, receipt)
         living = open_living(run, client, manifest)
         refuse_books(living, ledgers)
         wanted = _wanted(living.index, client, rows, X, manifest)
@@ -150,10 +164,61 @@ def forget(
             elsewhere,
             (*not_recalled, *(each.remark for each in elsewhere if each.what == "model")),
         )
-        name = f"receipt-{secrets.token_hex(8)}.json"
-        if receipt is not None:
-            write_atomic(aside / name, receipt(erasure).encode(), mode=PRIVATE)
-    return erasure, None if receipt is None else folder / name
+        return erasure, _given(aside, folder, erasure, receipt)
+
+
+def _given(
+    aside: Path, folder: Path, erasure: Erasure, receipt: Callable[[Erasure], str] | None
+) -> Path | None:
+    """Writes the receipt aside; returns where it will lie."""
+    if receipt is None:
+        return None
+    name = f"receipt-{secrets.token_hex(8)}.json"
+    write_atomic(aside / name, receipt(erasure).encode(), mode=PRIVATE)
+    return folder / name
+
+
+def _of_sums(
+    run: Path,
+    client: str,
+    manifest: Manifest,
+    X: Array | None,
+    statement: dp.Statement,
+    places: Sequence[Path],
+    options: ReadOptions,
+    ledgers: Path | None,
+) -> Erasure:
+    """What is said of records that a release of sums over all clients was made with."""
+    if X is None or not len(X):
+        raise InputError(
+            f'client "{client}": the head is one release of noisy sums and numbers no records; name'
+            " a client file with the records themselves"
+        )
+    if ledgers is not None:
+        raise InputError(
+            "--ledgers has no meaning for a release of sums, whose statement says what it promises;"
+            " leave it out"
+        )
+    key = new_key()
+    digests = np.concatenate(features_digests(X, manifest.scaling_map, key))
+    elsewhere = search(places, digests, key, manifest, head_path(run, client).parent, options)
+    promised = (
+        f"the head, one release of noisy sums over all clients: it was made with the records; its"
+        f" promise of epsilon {statement.epsilon:g} at delta {statement.delta:g} per"
+        f" {statement.unit} holds for who left as well; {renewal(run)}, without the records"
+    )
+    return Erasure(
+        client,
+        manifest.fingerprint,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        len(X),
+        0,
+        0,
+        0,
+        (),
+        elsewhere,
+        (promised, *ALWAYS[:2], *(each.remark for each in elsewhere if each.what == "model")),
+    )
 
 
 def _wanted(

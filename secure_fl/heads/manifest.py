@@ -58,7 +58,8 @@ LATER = (
     *("scaling", "offsets", "spreads", "regularisation", "regularisation_factor", "tried"),
 )
 """Fields of later versions: at their defaults, files and fingerprints are as before them."""
-_NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature")
+NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature")
+"""Fields that no head depends on."""
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
 
@@ -236,7 +237,7 @@ class Manifest:
     @property
     def heads_fingerprint(self) -> str:
         """Digest of what a head depends on: not of keys, ancestors and thresholds."""
-        return _digest({key: each for key, each in self.facts.items() if key not in _NOT_OF_HEADS})
+        return _digest({key: each for key, each in self.facts.items() if key not in NOT_OF_HEADS})
 
     def takes_heads_of(self, fingerprint: object) -> bool:
         """Whether heads of that `heads_fingerprint` are heads of this federation.

@@ -13,7 +13,7 @@ from secure_fl.files import read_json_object
 from secure_fl.heads.codes import head_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
-from secure_fl.heads.released import STATEMENT_FILES
+from secure_fl.heads.statements import STATEMENT_FILES
 from secure_fl.masked import MaskedAnswer, MaskedRule, Told
 from secure_fl.progress import Progress, quiet
 

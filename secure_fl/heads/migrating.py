@@ -26,14 +26,19 @@ from secure_fl.heads.head import (
 from secure_fl.heads.index import FILE_NAME as INDEX
 from secure_fl.heads.index import first_index, index_path, load_index, save_index
 from secure_fl.heads.manifest import Manifest, load_manifest
+from secure_fl.heads.statements import summed_statement
 
-State: TypeAlias = Literal["current", "indexed", "needs its records", "a release"]
+State: TypeAlias = Literal[
+    "current", "indexed", "needs its records", "a release", "a release of sums"
+]
 SAID: dict[State, str] = {
     "current": "head and index are of this version",
     "indexed": "read as it was, and its index made",
     "needs its records": "read as it is; for update and forget name its client file (--records)",
     "a release": "read as it is; its noisy rows were not kept, so update and forget need training"
     " anew, which costs privacy again",
+    "a release of sums": "one release of sums over all clients, of this version; it holds no"
+    " records, so none can be added or taken out (securefl update and forget say what can be done)",
 }
 """What a state of a client's head means."""
 
@@ -85,6 +90,8 @@ def _migrated(
     if index_path(run, client).exists():
         load_index(run, client, manifest)
         return "current"
+    if summed_statement(index_path(run, client).parent) is not None:
+        return "a release of sums"
     if manifest.unit != "none":
         return "a release"
     if client not in records:

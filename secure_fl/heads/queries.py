@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data import ReadOptions, as_float, read_records
+from secure_fl.data import ReadOptions, Records, as_float, read_records
 from secure_fl.data._streams import read_capped
 from secure_fl.data.dataset import schema_shown
 from secure_fl.data.npz import array_of
@@ -36,6 +36,22 @@ def read_queries(
     if options.n_features is None:
         options = replace(options, n_features=manifest.n_features)
     records = read_records(path, options, unlabelled=True)
+    X = chosen_features(records, manifest)
+    features = query_features(X[rows], manifest, source=str(path))
+    return features, None if records.labels is None else list(records.labels[rows])
+
+
+def chosen_features(records: Records, manifest: FeatureSpace) -> NDArray[Any]:
+    """The features of records in the order of a federation's or model's; not scaled.
+
+    Args:
+        records: as read.
+        manifest: what knows the features.
+
+    Raises:
+        InputError: texts, another schema, or a feature that is missing.
+    """
+    path = records.source
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")
     X = records.X
@@ -49,8 +65,7 @@ def read_queries(
         if missing:
             raise InputError(f'{path}: no feature "{missing[0]}"; name the columns as in training')
         X = X[:, [records.features.index(name) for name in manifest.features]]
-    features = query_features(np.asarray(X)[rows], manifest, source=str(path))
-    return features, None if records.labels is None else list(records.labels[rows])
+    return np.asarray(X)
 
 
 def parse_rows(text: str | None) -> slice:

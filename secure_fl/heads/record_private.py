@@ -19,6 +19,7 @@ from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.statements import SUMMED
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear import RecordPrivateState, discriminant_machines, kahm_record_private
 from secure_fl.trainers.linear._noisy_moments import SENSITIVITIES
@@ -170,7 +171,7 @@ def _statement(
         sensitivity_steps=SENSITIVITIES[privacy.adjacency] / GRID,
         bounds=(-privacy.norm, privacy.norm),
         grid=GRID * privacy.norm,
-        smoothing="none; machines of synthetic records around released discriminants",
+        smoothing=SUMMED,
         passes=(),
         shares=(),
         batches=1,

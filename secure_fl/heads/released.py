@@ -23,12 +23,12 @@ from secure_fl.errors import InputError
 from secure_fl.heads.head import Head, batch_rows, fit_machines
 from secure_fl.heads.index import first_index
 from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.statements import STATEMENT_FILES
 from secure_fl.privacy.ledgers import Shelf
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.progress import Progress, quiet
 
 Array = NDArray[Any]
-STATEMENT_FILES = ("statement.json", "statement.txt")
 
 
 def open_ledger(folder: Path, client: str, budget: dp.Budget | None) -> dp.Ledger:

@@ -14,8 +14,27 @@ from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
 from secure_fl.heads.typed_json import read_as, short
 
+STATEMENT_FILES = ("statement.json", "statement.txt")
 MAX_BYTES = 2**20
 """A statement is small; anything larger is not one."""
+SUMMED = "none; machines of synthetic records around released discriminants"
+"""What a statement says of smoothing where the head is one release of sums over all clients."""
+
+
+def summed_statement(folder: Path) -> dp.Statement | None:
+    """The statement of a head that `kahm-record-private` released; None for any other head.
+
+    Args:
+        folder: of the client, in a run folder.
+
+    Raises:
+        InputError: the statement cannot be used.
+    """
+    path = folder / STATEMENT_FILES[0]
+    if not path.exists():
+        return None
+    found = load_statement(path)
+    return found if found.smoothing == SUMMED else None
 
 
 def load_statement(path: Path) -> dp.Statement:

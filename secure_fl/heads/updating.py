@@ -18,9 +18,10 @@ from secure_fl.heads.head import head_inputs, head_path, load_arrays, save_array
 from secure_fl.heads.index import FILE_NAME as INDEX
 from secure_fl.heads.index import FORGOTTEN, index_path, load_index, record_digests, save_index
 from secure_fl.heads.living import Living, with_arrival, with_release
+from secure_fl.heads.manifest import FILE_NAME as MANIFEST
 from secure_fl.heads.manifest import Manifest, load_manifest
-from secure_fl.heads.released import STATEMENT_FILES, prepare, write_statement
-from secure_fl.heads.statements import load_statement
+from secure_fl.heads.released import prepare, write_statement
+from secure_fl.heads.statements import STATEMENT_FILES, load_statement, summed_statement
 from secure_fl.privacy.ledgers import prove_room, records_digest
 from secure_fl.privacy.promises import ReleasePromise
 
@@ -78,8 +79,8 @@ def update(
         ledgers: folder of the clients' ledgers; None takes the ledger that training wrote to.
 
     Raises:
-        InputError: no head, or one without an index; or records that the head has: any of them
-            where it is a release, else all of them.
+        InputError: no head, or one without an index, or one that sums over clients released; or
+            records that the head has: any of them where it is a release, else all of them.
         dp.BudgetError: the ledger's budget does not allow it; no noise was drawn.
         dp.LedgerError: the ledger was edited.
         StorageError: the disk is full; nothing was booked.
@@ -89,6 +90,11 @@ def update(
     folder = head_path(run, client).parent
     if not folder.is_dir():
         raise InputError(f"{folder}: no head of {client!r} is here; train one (securefl train)")
+    if summed_statement(folder) is not None:
+        raise InputError(
+            f'client "{client}": the head is one release of noisy sums over all clients, and'
+            f" records cannot be added to it; {renewal(run)}"
+        )
     X = head_inputs(data, manifest.scaling_map)
     with changing(folder) as aside:
         living = open_living(run, client, manifest)
@@ -114,6 +120,15 @@ def update(
         int(np.count_nonzero(found.index.batch != FORGOTTEN)),
         statement,
         None if ledger is None else ledger.path,
+    )
+
+
+def renewal(run: Path) -> str:
+    """What makes a new release where one of sums over all clients cannot change."""
+    facts = run / MANIFEST
+    return (
+        "a new release of all clients' records costs each of them as much again: securefl train"
+        f" SOURCE --federation {facts} --method kahm-record-private, with the options of the first"
     )
 
 

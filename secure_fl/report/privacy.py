@@ -9,8 +9,7 @@ from dp.parts import worst_parts
 from secure_fl.errors import InputError
 from secure_fl.files import finish_change
 from secure_fl.heads.manifest import Manifest
-from secure_fl.heads.released import STATEMENT_FILES
-from secure_fl.heads.statements import load_statement
+from secure_fl.heads.statements import STATEMENT_FILES, load_statement
 
 
 @attrs.frozen

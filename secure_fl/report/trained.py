@@ -1,6 +1,7 @@
 """The page of an iterative trainer's run: one model for all, and the log of its rounds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,10 @@ from secure_fl.report.monitor import monitor_chapter
 from secure_fl.report.pieces import confusion, ledger_table, rounds_chapter, signature
 from secure_fl.report.privacy import LedgerTotal, ledger_totals
 from secure_fl.report.rounds import Round, read_rounds
-from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.linear_model import LinearModel, RegressionModel
 from secure_fl.training.loading import load_model
 from secure_fl.training.model_files import FILE
+from secure_fl.training.regression import TargetError, errors_of, read_target_queries
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork
@@ -43,6 +45,7 @@ class TrainedFacts:
         totals: by keeper of a ledger (the federation, or each client), then by unit; empty without
             a ledger.
         counts: test records by true class and answer, shape (C, C), or None.
+        errors: of a regression's targets on test records; empty where none were given.
         made: when.
     """
 
@@ -52,6 +55,7 @@ class TrainedFacts:
     rounds: tuple[Round, ...]
     totals: tuple[tuple[str, LedgerTotal], ...]
     counts: NDArray[np.int64] | None
+    errors: tuple[TargetError, ...]
     made: datetime
 
 
@@ -78,13 +82,20 @@ def gather_trained(
     """
     model = load_model(run)
     metrics = run / METRICS
+    counts: NDArray[np.int64] | None = None
+    errors: tuple[TargetError, ...] = ()
+    if test is not None and isinstance(model, RegressionModel):
+        errors = _errors(model, test, reading)
+    elif test is not None:
+        counts = _counts(model, test, reading)
     return TrainedFacts(
         run=run.resolve().name,
         model=model,
         size=(run / FILE).stat().st_size,
         rounds=read_rounds(metrics) if metrics.exists() else (),
         totals=() if ledger is None else _totals(ledger, own=_own_books(model.origin)),
-        counts=None if test is None else _counts(model, test, reading),
+        counts=counts,
+        errors=errors,
         made=datetime.now(UTC),
     )
 
@@ -104,6 +115,17 @@ def _totals(ledger: Path, *, own: bool) -> tuple[tuple[str, LedgerTotal], ...]:
 
 def _own_books(origin: dict[str, Any]) -> bool:
     return origin.get("record_level") is True
+
+
+def _errors(model: RegressionModel, test: Path, reading: ReadOptions) -> tuple[TargetError, ...]:
+    named = replace(reading, columns=replace(reading.columns, targets=model.targets))
+    features, truth = read_target_queries(test, model, named, slice(None))
+    if truth is None:
+        raise InputError(
+            f"{test}: holds no targets {', '.join(model.targets)[:200]}; give a file with them, or"
+            " leave --test out"
+        )
+    return errors_of(model.targets, model.values(features), truth)
 
 
 def _counts(
@@ -159,9 +181,10 @@ def _secure(facts: TrainedFacts) -> bool:
 
 def _short(facts: TrainedFacts) -> Markup:
     m = facts.model
+    what = "targets" if isinstance(m, RegressionModel) else "classes"
     start = (
         f"{m.origin.get('method', 'a trainer')}: one {m.kind} for"
-        f" {m.origin.get('clients', 'unknown')} clients, {len(m.classes)} classes."
+        f" {m.origin.get('clients', 'unknown')} clients, {len(m.classes)} {what}."
     )
     if _promise(facts):
         return html.paragraph(f"{start} Promised: {_promise(facts)}.", kind="good")
@@ -232,6 +255,19 @@ def _parties(facts: TrainedFacts) -> list[Markup]:
 
 
 def _accuracy(facts: TrainedFacts) -> list[Markup]:
+    if facts.errors:
+        columns = ("target", "RMSE", "R2", "error of the mean", "test records")
+        rows = [
+            (
+                each.target,
+                f"{each.rmse:.4g}",
+                "none: no spread" if each.r2 is None else f"{each.r2:.4f}",
+                f"{each.deviation:.4g}",
+                str(each.records),
+            )
+            for each in facts.errors
+        ]
+        return [html.table("How far predictions are from the truth", columns, rows)]
     if facts.counts is None:
         return [html.paragraph("Not measured: no labelled test file was given (--test).")]
     total = int(facts.counts.sum())
@@ -259,7 +295,10 @@ def _recipe(facts: TrainedFacts) -> list[Markup]:
         html.facts(
             [
                 *shown,
-                ("classes", ", ".join(facts.model.classes[:20])),
+                (
+                    "targets" if isinstance(model, RegressionModel) else "classes",
+                    ", ".join(facts.model.classes[:20]),
+                ),
                 ("features", facts.model.n_features),
                 *learned,
                 ("bytes of the model", facts.size),

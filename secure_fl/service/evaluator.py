@@ -14,10 +14,13 @@ from secure_fl.service.holding import Held
 from secure_fl.service.limits import Limits, Nonces
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
-from secure_fl.service.registry import Federation
+from secure_fl.service.registry import Federation, succeeded_by
 from secure_fl.service.signing import LIFETIME
 from secure_fl.service.store import Store
 from secure_fl.service.supervision import Ending
+
+SUCCEEDED = "a successor of its federation took its place; ask again under it"
+"""Why batches of former federations end; nobody answers under two manifests at once."""
 
 
 class Evaluator:
@@ -49,8 +52,10 @@ class Evaluator:
         self.store = Store(state / "batches.db", wait=limits.database)
         # A request may name a time that lies ahead, and is valid for as long after it.
         self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
-        self.gate = Gate(federations, limits, self.nonces, self.metrics)
         by_name = {name: federation for name, (federation, _) in federations.items()}
+        succeeded = succeeded_by(by_name)
+        self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
+        self.store.end(succeeded, SUCCEEDED)
         self.exchanges = Exchanges(self.store, by_name, limits.step)
         folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(

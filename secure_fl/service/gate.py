@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import frozen
@@ -106,6 +107,8 @@ class Gate(Generic[Of]):
         limits: rates and sizes.
         nonces: used ones.
         metrics: refusals are counted there.
+        succeeded: fingerprints of federations that are not served any more, with that of the one
+            that took their place.
     """
 
     def __init__(
@@ -114,8 +117,9 @@ class Gate(Generic[Of]):
         limits: Limits,
         nonces: Nonces,
         metrics: Metrics,
+        succeeded: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._federations = federations
+        self._federations, self._succeeded = federations, succeeded
         self._limits, self._nonces, self._metrics = limits, nonces, metrics
         self._rates = Buckets(limits.rate, limits.burst)
 
@@ -171,11 +175,21 @@ class Gate(Generic[Of]):
         try:
             token, claims = read_token(value, Request)
             if known is None:
-                raise ServiceError("no such federation is registered here")
+                raise ServiceError(self._unserved(federation))
             token.check(known[0].members)
         except ServiceError as error:
             raise Refusal(401, "unknown", str(error)) from None
         return Caller(*known, claims)
+
+    def _unserved(self, federation: str) -> str:
+        """Why a federation is not served; fingerprints are public."""
+        successor = self._succeeded.get(federation)
+        if successor is None:
+            return "no such federation is registered here"
+        return (
+            f"a successor of this federation is served, {successor[:16]}; take it over (securefl"
+            " members adopt) and start again"
+        )
 
     def _check_claims(self, request: HttpRequest, caller: Caller[Of]) -> None:
         """That the request is for this service, now, for the first time, and as it was signed."""

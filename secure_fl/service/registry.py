@@ -120,6 +120,16 @@ def load_federation(folder: Path) -> Federation:
     return Federation(folder, manifest, public, members)
 
 
+def succeeded_by(federations: Mapping[str, Federation]) -> dict[str, str]:
+    """Fingerprints of federations that are not served, with that of their served successor."""
+    return {
+        before: each.fingerprint
+        for each in federations.values()
+        for before, _ in each.manifest.lineage
+        if before not in federations
+    }
+
+
 def load_federations(folders: Iterable[Path]) -> Mapping[str, Federation]:
     """Registered federations by the fingerprint of their manifest.
 

@@ -14,7 +14,7 @@ queries are erased as soon as they are not needed.
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -249,6 +249,17 @@ class Store:
         """Ends a batch that cannot be answered."""
         with self.transaction():
             self._fail(batch.id, reason)
+
+    def end(self, federations: Collection[str], reason: str) -> None:
+        """Ends all batches of federations that are not served any more, and erases them."""
+        with self.transaction() as db:
+            for federation in federations:
+                rows = db.execute(
+                    f"SELECT id FROM batches WHERE federation = ? AND state IN {_OPEN}",
+                    (federation,),
+                )
+                for (number,) in rows.fetchall():
+                    self._fail(number, reason)
 
     def hand_back(self, attempts: int, *, died: bool) -> None:
         """Queues what was being evaluated again.

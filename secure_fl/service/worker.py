@@ -51,6 +51,9 @@ def main(arguments: Sequence[str]) -> None:
             if batch is None or batch.state != "evaluating":
                 _say(speak, failed="not being evaluated any more")
                 continue
+            if batch.federation not in federations:
+                _say(speak, failed="its federation is not served any more")
+                continue
             answer = evaluate_batch(store, federations[batch.federation], batch, speak)
             store.finish(batch, answer.to_bytes(), time.time())
         except (fhe.InputError, fhe.errors.LibraryError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data import Dataset, Scaling
+from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import FeatureError
 from secure_fl.federation import Client, Federation, SecureAggregation, Tree, client_step
 
@@ -114,7 +114,10 @@ def scaling_of_moments(
 
 
 def moments_scaling(
-    clients: Sequence[Dataset], factor: float = 1.0, *, unit_rows: bool = False
+    clients: Sequence[Dataset] | Sequence[TargetSet],
+    factor: float = 1.0,
+    *,
+    unit_rows: bool = False,
 ) -> Scaling:
     """The scaling of `scaling_of_moments` over all clients' records, by one masked sum.
 

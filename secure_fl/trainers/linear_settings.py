@@ -27,6 +27,8 @@ class LinearRun:
         width: columns of the clients' features.
         seed: of the experiment's randomness.
         promise: of methods that hide every record.
+        target_norm: public L2 norm that a record's targets are clipped to; of methods that hide
+            every record, where they predict numbers.
     """
 
     fed: "Federation"
@@ -34,6 +36,7 @@ class LinearRun:
     width: int
     seed: int
     promise: "RecordPrivacy | None" = None
+    target_norm: float | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +54,8 @@ class LinearSettings(Settings):
     """Whether public texts of the classes are of use to it."""
     sees_clients: ClassVar[bool] = False
     """Whether its server asks for single clients' values, which masked sums do not show."""
+    regresses: ClassVar[bool] = False
+    """Whether it predicts numbers where it is given them (the squared loss on real targets)."""
     hides_records: ClassVar[bool] = False
     """Whether it runs only with a promise for every record, in masked sums."""
 
@@ -86,6 +91,21 @@ class LinearSettings(Settings):
         from secure_fl.objectives import SoftmaxLoss, SquaredLoss
 
         return (SquaredLoss if self.squared else SoftmaxLoss)(self.penalty, classes)
+
+    def regression(self, outputs: int) -> "Objective":
+        """What is minimised, for C numbers to be predicted.
+
+        Raises:
+            InputError: the method is for classes alone.
+        """
+        from secure_fl.objectives.regression import RegressionLoss
+
+        if not self.regresses:
+            raise InputError(
+                f"{self.method}: is for classes; numbers (targets) are predicted by methods such as"
+                " fednewton, krr, dkrr, fedavg and private-ridge"
+            )
+        return RegressionLoss(self.penalty, outputs)
 
     @abstractmethod
     def sums(self, classes: int) -> int | None:

@@ -16,7 +16,7 @@ from secure_fl.heads.confidence import decide
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.run_folder import all_measures, fill_run, load_run, query_features
-from secure_fl.training.linear_model import LinearModel, mapped
+from secure_fl.training.linear_model import LinearModel, RegressionModel, mapped
 from secure_fl.training.loading import load_model
 from secure_fl.training.model_files import FILE, PERSONAL
 
@@ -108,7 +108,9 @@ class FittedModel:
         Raises:
             fhe.errors.InputError, FormatError: as `secure_fl.training.loading.load_model`.
         """
-        return cls(load_model(Path(folder)), 0, {}, {}, {})
+        found = load_model(Path(folder))
+        kind = FittedRegression if isinstance(found, RegressionModel) else FittedModel
+        return kind(found, 0, {}, {}, {})  # type: ignore[arg-type]  # as the kind has it
 
     def _inputs(self, X: Any) -> NDArray[Any]:
         return query_features(np.asarray(X), self.model, source="X")
@@ -125,6 +127,37 @@ class FittedModel:
                 f"predict_proba: the scores of {method} are no probabilities; take a method of the"
                 " softmax loss, such as fednewton-head"
             )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRegression(FittedModel):
+    """A model that predicts numbers."""
+
+    model: RegressionModel
+
+    @property
+    def targets_(self) -> tuple[str, ...]:
+        """Names of what is predicted, in the order of the columns of `predict`."""
+        return self.model.targets
+
+    def predict(self, X: Any) -> NDArray[np.float64]:  # type: ignore[override]  # numbers, no labels
+        """Numbers, shape (n, C), in the targets' units.
+
+        Args:
+            X: features as in the client files, not scaled, shape (n, d).
+
+        Raises:
+            InputError: another number of features, or a row that is not finite.
+        """
+        return self.model.values(self._inputs(X))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Refused: numbers have no classes.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("predict_proba: the model predicts numbers; call predict")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,50 +9,55 @@ import numpy as np
 # Checkpoints and nodes name records and steps of these: all are registered before one is read.
 import secure_fl.trainers.fednl.one_against_rest
 import secure_fl.trainers.linear  # noqa: F401  # as above
-from secure_fl.data import Dataset, Scale, scaled_features
+from secure_fl.data import Dataset, Scale, TargetSet, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures
+from secure_fl.objectives.regression import RegressionLoss, r_squared, rmse
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear._client import local_value
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
-from secure_fl.training.fitted import FittedModel
-from secure_fl.training.linear_model import LinearModel, mapped
+from secure_fl.training.fitted import FittedModel, FittedRegression
+from secure_fl.training.linear_model import LinearModel, RegressionModel, mapped
 from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
 from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.settling import objective_of, until_settled
 
 
 def train_linear_model(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     settings: LinearSettings,
     *,
     secure: bool = False,
     seed: int = 0,
     scale: Scale = 1.0,
-    test: Dataset | None = None,
+    test: Dataset | TargetSet | None = None,
     privacy: ClientPrivacy | RecordPrivacy | None = None,
     checkpoint: Path | None = None,
     metrics: Path | None = None,
     progress: Callable[[str], None] | None = None,
     settle: bool = False,
+    target_norm: float | None = None,
 ) -> FittedModel:
     """Runs a method over the clients.
 
     Args:
-        clients: with the same classes and features.
+        clients: with the same classes, or targets, and features.
         settings: the method.
         secure: whether sums are masked.
         seed: of the experiment's randomness.
         scale: constant factor on all features, or a scaling.
-        test: records that the accuracy is measured on after every round, if any.
+        test: records that the accuracy, or of targets the error, is measured on after every round,
+            if any.
         privacy: client-level noise, planned for `settings.sums` sums; for methods that hide
             records, which need it, record-level noise.
         checkpoint: replaced after every round; where it exists the run goes on from it.
         metrics: a file of JSON lines, one a round.
         progress: receives one line a round.
         settle: whether to end before the last round, when the objective stops falling.
+        target_norm: public L2 norm that a record's targets are clipped to, where a method hides
+            every record and predicts numbers.
 
     Raises:
         InputError: settings that do not fit the clients.
@@ -61,7 +66,9 @@ def train_linear_model(
             outside the bound of `ridge_excess`.
     """
     check_promise(settings, hides_records=isinstance(privacy, RecordPrivacy), secure=secure)
-    names, width = clients[0].classes, clients[0].n_features
+    names, width = clients[0].outputs, clients[0].n_features
+    numbers = isinstance(clients[0], TargetSet)
+    check_target_norm(settings, numbers=numbers, norm=target_norm)
     random = random_features(settings, width, seed)
     members = [
         Client(client.name, model_inputs(client.X, settings, scale, random, client.where), client.y)
@@ -70,7 +77,9 @@ def train_linear_model(
     probe = None
     if test is not None:
         probe = model_inputs(test.X, settings, scale, random, test.where), test.y
-    objective = settings.objective(len(names))
+    objective = (settings.regression if numbers else settings.objective)(len(names))
+    # What the objective of zero weights is, the targets say, and they are private.
+    bound = None if numbers else ridge_excess(objective)
     figures: dict[str, float] = {}
 
     def measure(state: Any) -> Mapping[str, float]:
@@ -87,7 +96,7 @@ def train_linear_model(
         seed=seed,
     ) as fed:
         promise = privacy if isinstance(privacy, RecordPrivacy) else None
-        run = LinearRun(fed, objective, members[0].features.shape[1], seed, promise)
+        run = LinearRun(fed, objective, members[0].features.shape[1], seed, promise, target_norm)
 
         def states(start: Any) -> Iterator[Any]:
             found = settings.states(run, start)
@@ -102,7 +111,7 @@ def train_linear_model(
             measure,
             settings=settings,
             # Noise may carry weights anywhere; what was paid for is delivered, with a remark.
-            excess=None if privacy is not None else ridge_excess(objective),
+            excess=None if privacy is not None else bound,
             checkpoint=checkpoint,
             metrics=metrics,
             progress=progress,
@@ -114,10 +123,37 @@ def train_linear_model(
     origin = origin_of(settings, secure, seed, len(clients), spent)
     origin |= schema_of_clients(clients)
     weights = model_weights(state.weights, settings)
-    model = LinearModel(weights, names, width, clients[0].features, scale, random, origin)
-    large = None if privacy is None else ridge_excess(objective)(state.weights)
+    large = None if privacy is None or bound is None else bound(state.weights)
     remarks = () if large is None else (_noisy(large),)
-    return FittedModel(model, state.round, dict(figures), traffic, {}, remarks)
+    facts: Any = (weights, names, width, clients[0].features, scale, random, origin)
+    left: Any = (state.round, dict(figures), traffic, {}, remarks)
+    if numbers:
+        return FittedRegression(RegressionModel(*facts), *left)
+    return FittedModel(LinearModel(*facts), *left)
+
+
+def check_target_norm(settings: LinearSettings, *, numbers: bool, norm: float | None) -> None:
+    """Refuses a norm of targets where none is of use, and its lack where it is needed.
+
+    Args:
+        settings: the method.
+        numbers: whether it predicts numbers.
+        norm: of targets, or None.
+
+    Raises:
+        InputError: so.
+    """
+    needed = numbers and settings.hides_records
+    if needed and norm is None:
+        raise InputError(
+            f"{settings.method}: needs a public norm of a record's targets (--target-norm), since"
+            " noise must hide the largest"
+        )
+    if not needed and norm is not None:
+        raise InputError(
+            f"{settings.method}: a norm of targets has no meaning where no record is hidden; leave"
+            " out --target-norm"
+        )
 
 
 def _noisy(large: str) -> str:
@@ -170,9 +206,11 @@ def origin_of(
     }
 
 
-def linear_room(settings: LinearSettings, clients: Sequence[Dataset]) -> list[int]:
+def linear_room(
+    settings: LinearSettings, clients: Sequence[Dataset] | Sequence[TargetSet]
+) -> list[int]:
     """Bytes that the files of a run have at most; see `files_room`."""
-    numbers = model_numbers(settings, clients[0].n_features, len(clients[0].classes))
+    numbers = model_numbers(settings, clients[0].n_features, len(clients[0].outputs))
     return files_room(numbers, rounds=rounds_of(settings), clients=len(clients))
 
 
@@ -255,7 +293,11 @@ def ridge_excess(objective: Objective) -> Excess:
 
 def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) -> dict[str, float]:
     found: dict[str, float] = {}
-    if probe is not None:
+    if probe is not None and isinstance(objective, RegressionLoss):
+        X, y = probe
+        values = X @ state.weights
+        found["rmse"], found["r2"] = rmse(values, y), r_squared(values, y)
+    elif probe is not None:
         X, y = probe
         found["accuracy"] = float(np.mean(objective.predict(state.weights, X) == y))
     for name in ("contraction", "step"):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.envelope import read_envelope, write_envelope
 from secure_fl.data import Scale
-from secure_fl.errors import FormatError
+from secure_fl.errors import FormatError, InputError
 from secure_fl.objectives import RandomFourierFeatures, with_constant
 from secure_fl.objectives.base import Array, Features
-from secure_fl.training.model_files import FILE, LINEAR, UNFIT, Described, Description
+from secure_fl.training.model_files import FILE, LINEAR, REGRESSION, UNFIT, Described, Description
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,9 @@ class LinearModel(Described):
     scale: Scale
     random: RandomFourierFeatures | None
     origin: dict[str, Any]
+
+    file_kind: ClassVar[str] = LINEAR
+    """Kind of its file's envelope."""
 
     def __post_init__(self) -> None:
         width = self.n_features + 1 if self.random is None else self.random.count
@@ -78,10 +81,10 @@ class LinearModel(Described):
             "n_features": self.n_features,
             **Description(self.classes, self.features, self.scale, self.origin).header(),
         }
-        return write_envelope(path, LINEAR, header, save_tensors(tensors))
+        return write_envelope(path, self.file_kind, header, save_tensors(tensors))
 
     @classmethod
-    def load(cls, path: Path) -> "LinearModel":
+    def load(cls, path: Path) -> Self:
         """Reads a model.
 
         Args:
@@ -92,7 +95,7 @@ class LinearModel(Described):
             FormatError: its parts do not belong together.
         """
         file = path / FILE if path.is_dir() else path
-        envelope = read_envelope(file, LINEAR)
+        envelope = read_envelope(file, cls.file_kind)
         header = envelope.header
         try:
             tensors = load_tensors(envelope.payload)
@@ -113,6 +116,42 @@ class LinearModel(Described):
             )
         except UNFIT as error:
             raise FormatError(f"{file}: its parts do not belong together; train again") from error
+
+
+class RegressionModel(LinearModel):
+    """A linear model of numbers; `classes` holds the names of its C targets.
+
+    It is a file kind of its own, so that no reader takes the largest value for a class.
+    """
+
+    file_kind: ClassVar[str] = REGRESSION
+
+    @property
+    def kind(self) -> str:
+        """What it is, in words."""
+        return "linear regression"
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of what is predicted."""
+        return self.classes
+
+    def values(self, X: Features) -> Array:
+        """Predicted numbers, shape (n, C), in the targets' units.
+
+        Args:
+            X: scaled features, shape (n, d).
+        """
+        found: Array = mapped(X, self.random) @ self.weights
+        return found
+
+    def predict(self, X: Features) -> NDArray[np.int64]:
+        """Refused: it has no classes.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("a regression predicts numbers and no classes; take its values")
 
 
 def mapped(X: Features, random: RandomFourierFeatures | None) -> Features:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from fhe.envelope import read_header
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import FILE_NAME
-from secure_fl.training.linear_model import LinearModel
-from secure_fl.training.model_files import FILE, LINEAR, NETWORK
+from secure_fl.training.linear_model import LinearModel, RegressionModel
+from secure_fl.training.model_files import FILE, LINEAR, NETWORK, REGRESSION
 
 if TYPE_CHECKING:
     from secure_fl.training.network_model import TrainedNetwork
@@ -30,7 +30,9 @@ def load_model(path: Path) -> "LinearModel | TrainedNetwork":
             f"{path}: holds heads, no one model; classify with `securefl infer QUERIES --run {path}"
             " --mode plain`, or on ciphertexts (securefl keys new, encrypt, infer, decrypt)"
         )
-    kind, _, _ = read_header(file, (LINEAR, NETWORK))
+    kind, _, _ = read_header(file, (LINEAR, NETWORK, REGRESSION))
+    if kind == REGRESSION:
+        return RegressionModel.load(file)
     if kind == NETWORK:
         from secure_fl.training.network_model import TrainedNetwork
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from secure_fl.data import Dataset, Scale, Scaling, scaling_of
+from secure_fl.data import Dataset, Scale, Scaling, TargetSet, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import MODEL_FILE
 
@@ -22,7 +22,7 @@ UNFIT = (
     *(InputError, TypeError, ValueError),
 )
 """What reading a model raises whose header and arrays do not fit each other."""
-LINEAR, NETWORK = "linear model", "network"
+LINEAR, NETWORK, REGRESSION = "linear model", "network", "linear regression"
 """Kinds of its envelope."""
 
 
@@ -112,6 +112,6 @@ class Description:
         )
 
 
-def schema_of_clients(clients: Sequence[Dataset]) -> dict[str, str]:
+def schema_of_clients(clients: Sequence[Dataset] | Sequence[TargetSet]) -> dict[str, str]:
     """What a model's origin says of the schema that the clients' tables were prepared by."""
     return {"schema": clients[0].schema} if clients[0].schema else {}

@@ -6,22 +6,16 @@ disk are proven, the privacy is booked, and only then is anything private comput
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 
-from secure_fl.data import Dataset, Scale, Scaling, scaling_of
+from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
-from secure_fl.files import new_folder, reserve
-from secure_fl.heads.fitting import train_heads, whole_path
-from secure_fl.heads.head import head_inputs
-from secure_fl.heads.manifest import Manifest, make_manifest, scaling_facts
-from secure_fl.heads.released import train_private_heads
-from secure_fl.heads.run_folder import run_room
+from secure_fl.files import reserve
 from secure_fl.privacy.ledgers import Shelf, prove_room
 from secure_fl.privacy.promises import (
     ClientPromise,
@@ -40,6 +34,7 @@ from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
+from secure_fl.training.heads import federation_of_heads, fit_heads, place_of
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import check_cohort, prove_checkpoint
 from secure_fl.training.preparing import by_length, chosen_head, known_scaling
@@ -49,7 +44,7 @@ METRICS = "metrics.jsonl"
 
 
 def train(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: Settings,
     *,
     secure: bool = False,
@@ -59,7 +54,8 @@ def train(
     tried: Sequence[Tried] = (),
     settle: bool = False,
     encoder: str = "none",
-    test: Dataset | None = None,
+    test: Dataset | TargetSet | None = None,
+    target_norm: float | None = None,
     promise: Promise | None = None,
     books: Path | Shelf | None = None,
     checkpoint: Path | None = None,
@@ -70,7 +66,8 @@ def train(
     """Trains over the clients.
 
     Args:
-        clients: with the same classes and features; see `secure_fl.data.read_clients`.
+        clients: with the same classes and features; see `secure_fl.data.read_clients`. Or with
+            numbers to be predicted (`TargetSet`), for methods of linear models with `regresses`.
         method: with its settings, e.g. `FedNewton(rounds=10)`.
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
@@ -82,7 +79,10 @@ def train(
             clients stops falling; one masked sum a round more.
         encoder: of heads and class texts: what made the features, "none" for records that are
             features already.
-        test: of models: records that the accuracy is measured on after every round, if any.
+        test: of models: records that the accuracy, or the error, is measured on after every round,
+            if any.
+        target_norm: of targets where every record is promised something: public L2 norm that a
+            record's are clipped to.
         promise: what is promised to clients, records or elements of a matrix; None adds no noise.
         books: ledgers of a promise: the folder of the clients' own, or a file for the federation.
         checkpoint: of models: replaced after every round; where it exists the run goes on from it.
@@ -91,7 +91,8 @@ def train(
         on_progress: told of phases without rounds.
 
     Returns:
-        `FittedHeads` for methods that train heads, `FittedModel` for the others.
+        `FittedHeads` for methods that train heads, `FittedRegression` for numbers, `FittedModel`
+        for the others.
 
     Raises:
         InputError: settings that do not fit the clients, a promise that the method cannot keep or
@@ -113,9 +114,10 @@ def train(
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     check_cohort(method, len(clients), secure=secure)
-    with _place(out) as aside:
+    with place_of(out) as aside:
         told = known or moments_scaling(clients, scale, unit_rows=by_length(method))
         if isinstance(method, CodedHeads):
+            clients = with_classes(clients, method.method)
             if isinstance(method, KAHMHeads) and method.tuned and promise is None:
                 candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
                 tried = tune_head(clients, told, candidates, on_progress)
@@ -144,6 +146,7 @@ def train(
             "scale": told,
             "settle": settle,
             "test": test,
+            "target_norm": target_norm,
             "checkpoint": checkpoint,
             "progress": on_round,
         }
@@ -153,159 +156,25 @@ def train(
         return fitted
 
 
-def train_party(
-    clients: Sequence[Dataset],
-    manifest: Manifest,
-    *,
-    seed: int = 0,
-    promise: ReleasePromise | None = None,
-    books: Path | Shelf | None = None,
-    out: Path,
-    on_progress: Progress = quiet,
-) -> FittedHeads:
-    """One party's own heads for a federation that was agreed on, as a joint run would give them.
-
-    Args:
-        clients: the party's; see `secure_fl.heads.fitting.read_party`.
-        manifest: of the federation.
-        seed, promise, books, out, on_progress: as `train`.
+def with_classes(
+    clients: Sequence[Dataset] | Sequence[TargetSet], method: str
+) -> Sequence[Dataset]:
+    """The clients, for a method that learns classes alone.
 
     Raises:
-        InputError: as `train`; or a promise of another unit than the federation's.
+        InputError: they have numbers to be predicted.
     """
-    unit = "none" if promise is None else promise.adjacency.kind
-    if manifest.unit != unit:
-        told = "leave out --epsilon" if manifest.unit == "none" else f"give --unit {manifest.unit}"
+    found = [each for each in clients if isinstance(each, Dataset)]
+    if len(found) < len(clients):
         raise InputError(
-            f"federation: its clients' heads protect {manifest.unit}, these options {unit};"
-            f" {told}, or agree on another federation"
+            f"{method}: is for classes; numbers (targets) are predicted by linear methods such as"
+            " fednewton, krr, dkrr, fedavg and private-ridge"
         )
-    with _place(out) as aside:
-        heads = _own_heads(clients, manifest, seed, promise, books, aside, on_progress)
-        assert aside is not None
-        heads.fill(aside)
-    return heads
-
-
-@contextmanager
-def _place(out: Path | None) -> Iterator[Path | None]:
-    if out is None:
-        yield None
-        return
-    with new_folder(out) as aside:
-        yield aside
-
-
-def federation_of_heads(
-    clients: Sequence[Dataset],
-    method: CodedHeads,
-    promise: Promise | None,
-    *,
-    scale: Scale,
-    encoder: str,
-    tried: Sequence[Tried] = (),
-) -> Manifest:
-    """The manifest of a federation that these clients' heads make."""
-    from secure_fl.encoders.embedding import encoder_fingerprint
-
-    unit = "none"
-    if isinstance(promise, ReleasePromise):
-        unit = promise.adjacency.kind
-    elif promise is not None:
-        unit = "record"
-    return make_manifest(
-        classes=clients[0].classes,
-        clients=tuple(client.name for client in clients),
-        n_features=clients[0].n_features,
-        features=clients[0].features,
-        schema=clients[0].schema,
-        encoder=encoder,
-        encoder_fingerprint=encoder_fingerprint(encoder),
-        **scaling_facts(scaling_of(scale)),
-        unit=unit,
-        tried=[each.recorded() for each in tried],
-        **method.facts(),
-    )
-
-
-def fit_heads(
-    clients: Sequence[Dataset],
-    manifest: Manifest,
-    method: CodedHeads,
-    *,
-    secure: bool,
-    seed: int,
-    promise: Promise | None,
-    books: Path | Shelf | None,
-    aside: Path | None,
-    on_progress: Progress,
-) -> FittedHeads:
-    """Heads for a manifest that is there; arguments as `train`.
-
-    Raises:
-        InputError: a promise of another kind than the method keeps.
-    """
-    if isinstance(method, KAHMHeads):
-        if secure:
-            raise InputError("kahm: has no sums to mask; leave out --aggregate secure")
-        if not isinstance(promise, ReleasePromise | None):
-            raise InputError("kahm: keeps the promise of a release; give its unit and bounds")
-        return _own_heads(clients, manifest, seed, promise, books, aside, on_progress)
-    if not isinstance(promise, RecordPromise) or promise.norm is None or books is None:
-        raise InputError(f"{method.method}: needs a promise for every record, with its norm")
-    if not secure:
-        raise InputError(
-            f"{method.method}: needs masked sums (--aggregate secure), the server must see sums"
-            " alone"
-        )
-    from secure_fl.heads.record_private import RELEASED, train_record_private_heads
-    from secure_fl.trainers.linear.kahm_record_private import check_machines
-
-    check_machines(manifest.n_features, len(manifest.classes))
-
-    if aside is not None:
-        released = RELEASED * len(manifest.classes)
-        free = reserve(aside, run_room([(released, manifest.n_features)] * len(clients)))
-    privacy = record_privacy_of(
-        promise, books, manifest.classes, manifest.encoder, manifest.scaling_map, class_texts=True
-    )
-    heads, manifest, statements = train_record_private_heads(
-        clients, manifest, privacy, fit_range=method.spanned is None, seed=seed
-    )
-    if aside is not None:
-        free()
-    return FittedHeads(manifest, heads, statements)
-
-
-def _own_heads(
-    clients: Sequence[Dataset],
-    manifest: Manifest,
-    seed: int,
-    promise: ReleasePromise | None,
-    books: Path | Shelf | None,
-    aside: Path | None,
-    on_progress: Progress,
-) -> FittedHeads:
-    scaled = [(each.name, head_inputs(each, manifest.scaling_map), each.y) for each in clients]
-    sources = {each.name: whole_path(each.source) for each in clients}
-    if aside is not None:
-        # Before anything is booked: what was spent must not be lost for want of room.
-        free = reserve(aside, run_room([(len(each), each.n_features) for each in clients]))
-    if promise is None:
-        heads = train_heads(scaled, manifest, seed=seed, progress=on_progress, sources=sources)
-        found = FittedHeads(manifest, heads, ())
-    else:
-        assert books is not None
-        found = FittedHeads(
-            manifest, *train_private_heads(scaled, manifest, promise, books, on_progress, sources)
-        )
-    if aside is not None:
-        free()
     return found
 
 
 def _fit_model(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: LinearSettings | NetworkSettings,
     promise: Promise | None,
     books: Path | Shelf | None,
@@ -330,7 +199,7 @@ def _fit_model(
     noise = None
     if isinstance(promise, ClientPromise):
         assert books is not None
-        noise = client_privacy(method, len(clients[0].classes), promise, books)
+        noise = client_privacy(method, len(clients[0].outputs), promise, books)
         prove_room(noise.ledger.each, noise.sums)
     if isinstance(method, LinearSettings):
         fitted = _fit_linear(clients, method, noise, promise, books, encoder, options)
@@ -343,16 +212,18 @@ def _fit_model(
     return fitted
 
 
-def _room(method: LinearSettings | NetworkSettings, clients: Sequence[Dataset]) -> list[int]:
+def _room(
+    method: LinearSettings | NetworkSettings, clients: Sequence[Dataset] | Sequence[TargetSet]
+) -> list[int]:
     if isinstance(method, LinearSettings):
         return linear_room(method, clients)
     from secure_fl.training.networks import network_room
 
-    return network_room(method, clients)
+    return network_room(method, with_classes(clients, method.method))
 
 
 def _fit_linear(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: LinearSettings,
     noise: ClientPrivacy | None,
     promise: Promise | None,
@@ -370,7 +241,7 @@ def _fit_linear(
         privacy = record_privacy_of(
             promise,
             books,
-            clients[0].classes,
+            clients[0].outputs,
             encoder,
             options["scale"],
             class_texts=method.takes_class_texts,
@@ -379,7 +250,7 @@ def _fit_linear(
 
 
 def _fit_network(
-    clients: Sequence[Dataset],
+    clients: Sequence[Dataset] | Sequence[TargetSet],
     method: NetworkSettings,
     noise: ClientPrivacy | None,
     promise: Promise | None,
@@ -396,4 +267,7 @@ def _fit_network(
         except ValueError as error:
             raise InputError(str(error)) from None
         options = options | {"ledgers": books, "budget": promise.budget}
+    if options.pop("target_norm") is not None:
+        raise InputError("target norm: has no meaning for networks; leave it out")
+    clients = with_classes(clients, method.method)
     return train_network(clients, method, client_level=noise, record_level=hiding, **options)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data._streams import MAX_BYTES
-from secure_fl.data.dataset import Dataset, Records, assemble, client_name
+from secure_fl.data.assembly import assemble
+from secure_fl.data.dataset import Dataset, Records, client_name
 from secure_fl.data.labels import ClassList, label_text
 from secure_fl.data.naming import format_suffix
 from secure_fl.data.readers import client_files

@@ -27,7 +27,12 @@ SENSITIVITIES: dict[Neighbours, float] = {"replace": math.sqrt(4.5), "add-remove
 
 Replaced, with the same label and norms 1, and t the cosine between both records, its square is
 2 (1 - t) + 2 (1 - t^2), largest at t = -1/2. Another label gives at most 4, smaller norms give
-less. Added or removed, it is |x|^4 + |x|^2."""
+less. Added or removed, it is |x|^4 + |x|^2.
+
+The same holds of targets that are numbers of L2 norm <= 1. In a target the square is convex, so
+largest at norm 1; opposite ones give r^4 + q^4 - 2 r^2 q^2 t^2 + r^2 + q^2 + 2 r q |t| for records
+of norms r and q. Its slope in r, 4 r^3 + 2 r - 4 r u^2 + 2 u with u = q |t|, is concave in u and
+not below 0 at u = 0 and u = 1, so it is largest at norms 1: 4 - 2 t^2 + 2 |t| <= 4.5."""
 SENSITIVITY = SENSITIVITIES["replace"]
 
 
@@ -41,12 +46,15 @@ class MomentNoise:
         outputs: C.
         sigma: of one client's part, in grid steps.
         neighbours: what epsilon is about.
+        target_norm: public L2 norm that a record's C targets are clipped to, then divided by; None
+            where y holds codes of C classes.
     """
 
     norm: float
     outputs: int
     sigma: float
     neighbours: str = "replace"
+    target_norm: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +63,8 @@ class Moments:
 
     Attributes:
         gram: noisy X'X of the clipped records over norm^2, shape (d, d), symmetric.
-        cross: noisy X'Y of the clipped records over norm, shape (d, C).
+        cross: noisy X'Y of the clipped records over norm (and of targets over theirs), shape (d,
+            C).
         deviation: of the noise in each number of `cross`.
         edge: 2 s sqrt(d), of the spectrum of the noise in `gram`, whose off-diagonal entries have
             deviation s (Wigner's semicircle): an eigenvalue below it says nothing.
@@ -75,6 +84,12 @@ def local_noisy_moments(client: Client, noise: MomentNoise) -> Tree:
     is the matrices'.
     """
     X, y = records(client)
+    if noise.target_norm is not None:
+        Y = np.asarray(y, np.float64)
+        if Y.shape != (X.shape[0], noise.outputs):
+            raise InputError(f"targets of shape {Y.shape}, {noise.outputs} a record are needed")
+        rows, hot = clipped(X, noise.norm), clipped(Y, noise.target_norm)
+        return with_noise(moments_with(rows, hot), noise.sigma)
     if y.size and not 0 <= int(y.min()) <= int(y.max()) < noise.outputs:
         raise InputError(f"class codes from {y.min()} to {y.max()}, {noise.outputs} classes")
     return with_noise(exact_moments(clipped(X, noise.norm), y, noise.outputs), noise.sigma)
@@ -90,9 +105,19 @@ def exact_moments(rows: Features, y: Codes, outputs: int) -> Array:
     """
     hot = np.zeros((len(y), outputs))
     hot[np.arange(len(y)), y] = 1.0
+    return moments_with(rows, hot)
+
+
+def moments_with(rows: Features, targets: Array) -> Array:
+    """Both moments as one vector.
+
+    Args:
+        rows: shape (n, d), of L2 norm at most 1 each.
+        targets: shape (n, C), of L2 norm at most 1 each.
+    """
     gram = rows.T @ rows
     gram = gram if isinstance(gram, np.ndarray) else gram.toarray()
-    return np.concatenate([packed(gram), (rows.T @ hot).ravel()])
+    return np.concatenate([packed(gram), (rows.T @ targets).ravel()])
 
 
 @promise_of(local_noisy_moments)
@@ -108,6 +133,11 @@ def noisy_moments_of(client: Client, fewest: int, most: int, noise: MomentNoise)
 def moment_event(features: int, noise: MomentNoise, multiplier: float) -> Event:
     """That sum in the books."""
     what = f"noisy second moments of {features} features and {noise.outputs} classes"
+    if noise.target_norm is not None:
+        what = (
+            f"noisy second moments of {features} features and {noise.outputs} targets of norm"
+            f" {noise.target_norm:g}"
+        )
     return event(what, noise.norm, multiplier, neighbours=checked(noise.neighbours))
 
 

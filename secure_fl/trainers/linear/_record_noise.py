@@ -125,7 +125,7 @@ def clipped(X: Features, norm: float) -> Features:
     return scale_rows(X, 1.0 / np.maximum(lengths, norm))
 
 
-def check_task(who: str, norm: float, features: int, outputs: int) -> None:
-    """Raises InputError unless norm > 0, features >= 1 and outputs >= 2."""
-    if not (math.isfinite(norm) and norm > 0) or features < 1 or outputs < 2:
+def check_task(who: str, norm: float, features: int, outputs: int, *, least: int = 2) -> None:
+    """Raises InputError unless norm > 0, features >= 1 and outputs >= least."""
+    if not (math.isfinite(norm) and norm > 0) or features < 1 or outputs < least:
         raise InputError(f"{who}: norm {norm}, {features} features, {outputs} classes")

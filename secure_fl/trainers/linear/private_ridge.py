@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp import Ledger
+from secure_fl.errors import InputError
 from secure_fl.federation import Federation, broadcastable, calibrate
 from secure_fl.objectives.base import Array
 from secure_fl.privacy.promises import Neighbours
@@ -37,7 +38,8 @@ class PrivateRidgeState:
     Attributes:
         weights: the head, shape (d, C), without a constant; scores are x W.
         gram: noisy X'X of the clipped records over norm^2, shape (d, d).
-        cross: noisy X'Y of the clipped records over norm, shape (d, C).
+        cross: noisy X'Y of the clipped records over norm (of targets: over both norms), shape (d,
+            C).
         ridge: added to the Gram matrix's eigenvalues, those below 0 being taken for 0.
         round: 1.
     """
@@ -60,6 +62,7 @@ def private_ridge(
     delta: float = 1e-5,
     colluding: int = 0,
     adjacency: Neighbours = "replace",
+    target_norm: float | None = None,
 ) -> Iterator[PrivateRidgeState]:
     """Yields one state: a head that hides every single record of every client.
 
@@ -75,21 +78,30 @@ def private_ridge(
         delta: in (0, 1).
         colluding: clients whose part of the noise the server might learn from them, >= 0.
         adjacency: whether a record is replaced, or added or removed.
+        target_norm: where y are numbers: public L2 norm that a record's C targets are clipped to,
+            > 0. The scores are then of records clipped to `norm` and divided by it; None where y
+            are codes of C classes.
 
     Raises:
         PrivacyError: no secure aggregation, or no honest client is surely left.
         BudgetError: the ledger's budget would be exceeded; nothing was drawn.
         QuorumError: fewer clients survived than the threshold; the books keep the event.
     """
-    check_task("private_ridge", norm, features, outputs)
+    least = 2 if target_norm is None else 1
+    check_task("private_ridge", norm, features, outputs, least=least)
+    if target_norm is not None and not (np.isfinite(target_norm) and target_norm > 0):
+        raise InputError(f"target norm: found {target_norm}, expected it finite and above 0")
     multiplier = calibrate(epsilon, delta, 1)
     size = moment_count(features, outputs)
     sensitivity = SENSITIVITIES[checked(adjacency)]
     sized = SumNoise.sized(fed, sensitivity, size, multiplier, colluding)
-    noise = MomentNoise(norm, outputs, sized.sigma, adjacency)
+    noise = MomentNoise(norm, outputs, sized.sigma, adjacency, target_norm)
     ledger.spend(moment_event(features, noise, sized.multiplier))
     found = noisy_moments(fed, noise, features)
     weights = ridge_solution(found.gram, found.cross, found.edge)
+    if target_norm is not None:
+        # Of records over their norm, and targets over theirs.
+        weights = weights * (target_norm / norm)
     yield PrivateRidgeState(weights, found.gram, found.cross, found.edge)
 
 

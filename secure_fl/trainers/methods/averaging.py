@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class LocalSteps(DrawnRounds):
     """Rounds of local gradient steps."""
 
+    regresses: ClassVar[bool] = True
+
     learning_rate: float = setting(0.3, "of local steps", above=0)
     local_epochs: int = setting(1, "passes over a client's records in a round", least=1)
     local_batch: int = setting(64, "records of a local step", least=1)

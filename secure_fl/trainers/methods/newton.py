@@ -63,6 +63,8 @@ class Remembering(Newton):
 class LocalNewton(Newton):
     """LocalNewton on the softmax loss."""
 
+    regresses: ClassVar[bool] = True
+
     local_epochs: int = setting(1, "Newton steps of a client in a round", least=1)
 
     def sums(self, classes: int) -> int | None:
@@ -91,6 +93,8 @@ class LocalNewton(Newton):
 )
 class FedNewton(Remembering):
     """FedNewton from divide-and-conquer ridge regression."""
+
+    regresses: ClassVar[bool] = True
 
     squared: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class OneShot(OneSum, Ridged):
     """One-shot averaging of the softmax loss."""
 
+    regresses: ClassVar[bool] = True
+
     def once(self, run: LinearRun) -> Iterator[Any]:
         """See `secure_fl.trainers.linear.oneshot`."""
         from secure_fl.trainers.linear import oneshot
@@ -25,6 +27,8 @@ class OneShot(OneSum, Ridged):
 @method("dkrr", summary="clients' ridge regressions, averaged once", source="FedNewton, section 2")
 class DKRR(OneSum, Ridged):
     """Divide-and-conquer (kernel) ridge regression."""
+
+    regresses: ClassVar[bool] = True
 
     squared: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
@@ -39,6 +43,8 @@ class DKRR(OneSum, Ridged):
 @method("krr", summary="the pooled ridge regression, exactly", source="FedNewton, eq. (2)")
 class KRR(OneSum, Ridged):
     """Ridge regression on the pooled records, from one sum of second moments."""
+
+    regresses: ClassVar[bool] = True
 
     squared: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
@@ -57,6 +63,8 @@ class KRR(OneSum, Ridged):
 )
 class PrivateRidge(OneSum, LinearSettings):
     """Ridge regression with a promise for every record."""
+
+    regresses: ClassVar[bool] = True
 
     squared: ClassVar[bool] = True
     probabilistic: ClassVar[bool] = False
@@ -83,6 +91,7 @@ class PrivateRidge(OneSum, LinearSettings):
             delta=run.promise.delta,
             ledger=run.promise.ledger,
             adjacency=run.promise.adjacency,
+            target_norm=run.target_norm,
         )
 
 

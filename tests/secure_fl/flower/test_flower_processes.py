@@ -25,6 +25,7 @@ from tests.secure_fl.flower.consortium import (
     LONGEST,
     NAMES,
     in_process,
+    node_config,
     start_node,
     start_run,
     wait_for,
@@ -32,6 +33,7 @@ from tests.secure_fl.flower.consortium import (
     write_parties,
     write_run,
 )
+from tests.secure_fl.flower.successors import AFTER, BEFORE, adopted
 
 pytest.importorskip("flwr", reason="needs the extra `flower` (pip install securefl[flower])")
 
@@ -103,6 +105,39 @@ def test_heads_are_trained_over_tls_by_registered_nodes_and_stay_with_them(
     X = np.concatenate([each.X for each in data]).astype(np.float32)
     measures = [all_measures(each, X, manifest) for each in (heads, expected)]
     np.testing.assert_array_equal(classify(measures[0]), classify(measures[1]))
+
+
+@pytest.mark.slow  # four nodes and two runs
+def test_nodes_that_are_given_a_successor_keep_their_heads_and_the_newcomer_trains(
+    tmp_path: Path,
+) -> None:
+    """c1 leaves and c2 joins: c0 hands out the machines that it has."""
+    write_parties(tmp_path)
+    plan = {"method": "kahm", "batch_size": 5}
+    with loopback(tmp_path) as net:
+        net.superlink()
+        for name in BEFORE:
+            start_node(net, name)
+        run = start_run(net, "before", clients=",".join(BEFORE), threshold=2, **plan)
+        assert run.wait(timeout=LONGEST) == 0, net.log("before")
+        wait_for((tmp_path / "before.run").exists, net, "before")
+        before = load_manifest(tmp_path / "before.run")
+        agreed = adopted(tmp_path, before)
+        for name in BEFORE:
+            net.kill(name)
+        for name in AFTER:
+            net.node(f"{name} again", node_config(tmp_path, name, federation=str(agreed)), None)
+        settings = {"clients": ",".join(AFTER), "federation": str(agreed), **plan}
+        start_run(net, "after", **settings)
+        wait_for((tmp_path / "after.run").exists, net, "after")
+    after = load_manifest(tmp_path / "after.run")
+    assert after == load_manifest(agreed)
+    kept = [tmp_path / "c0" / "heads" / each.fingerprint[:16] for each in (before, after)]
+    old, new = (load_run(folder, ["c0"])[1][0].bank.records for folder in kept)
+    assert old.tobytes() == new.tobytes()
+    folder = tmp_path / "c2" / "heads" / after.fingerprint[:16]
+    assert load_run(folder, ["c2"])[1][0].client == "c2"
+    assert not (tmp_path / "c1" / "heads" / after.fingerprint[:16]).exists()
 
 
 # --------------------------------------------------------------------------------- linear models

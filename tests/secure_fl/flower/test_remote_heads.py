@@ -19,6 +19,7 @@ from secure_fl.heads.manifest import load_manifest
 from secure_fl.heads.run_folder import all_measures, create_run, load_run
 from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS
 from tests.secure_fl.flower.machines import NAMES, Machines
+from tests.secure_fl.flower.successors import AFTER, adopted
 
 PRIVATE = {"epsilon": 5.0, "delta": 1e-3, "unit": "element", "bounds": "-1,1", "grid": 2.0**-8}
 
@@ -214,3 +215,71 @@ def test_the_schema_of_all_clients_is_the_federations(machines: Machines) -> Non
     prepare(NAMES[1], "b" * 64)
     with pytest.raises(FederationError, match=f'client "{NAMES[1]}": has .* of schema bbbb'):
         machines.heads("other")
+
+
+def test_heads_go_on_under_a_successor_and_only_the_newcomer_trains(machines: Machines) -> None:
+    """c0's head is not released again: its books and its machines are what they were."""
+    for name in NAMES:
+        books = machines.folder / name / "books"
+        machines.own[name] = {"ledger": str(books), "epsilon": 5.0, "delta": 1e-3}
+    before = machines.heads("before", clients="c0,c1", threshold=2, **PRIVATE)
+    agreed = adopted(machines.folder, before)
+    for name in AFTER:
+        machines.own[name] |= {"federation": str(agreed)}
+    plan = {"clients": "c0,c2", "federation": str(agreed), **PRIVATE}
+    after = machines.heads("after", **plan)
+    assert after == load_manifest(agreed)
+    assert [each for each, _ in after.lineage][-1] != before.fingerprint  # the enrolled one
+    for name in AFTER:
+        assert len(Ledger.open(machines.folder / name / "books").events) == 1
+    old, new = (load_run(machines.run("c0", each), ["c0"])[1][0] for each in (before, after))
+    assert old.bank.records.tobytes() == new.bank.records.tobytes()
+    assert load_run(machines.run("c2", after), ["c2"])[1][0].client == "c2"
+
+
+def test_a_node_makes_no_head_of_another_federation_than_its_owner_named(
+    machines: Machines,
+) -> None:
+    """Neither the one before the successor, nor a server's own."""
+    agreed = adopted(machines.folder, machines.heads("before", clients="c0,c1", threshold=2))
+    for name in NAMES:
+        machines.own[name] = {"federation": str(agreed)}
+    kept = sorted((machines.folder / "c0" / "heads").iterdir())
+    with pytest.raises(QuorumError):
+        machines.heads("again", clients="c0,c1", threshold=2)
+    with pytest.raises(QuorumError):
+        machines.heads("other", clients="c0,c2", threshold=2)
+    assert sorted((machines.folder / "c0" / "heads").iterdir()) == kept
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"clients": "c0,c1"}, "differs from the run's in clients"),
+        ({"batch_size": 4}, "differs from the run's in batch_size"),
+    ],
+)
+def test_a_run_of_other_facts_than_were_agreed_on_is_refused(
+    machines: Machines, changed: dict[str, Any], message: str
+) -> None:
+    agreed = adopted(machines.folder, machines.heads("before", clients="c0,c1", threshold=2))
+    plan = {"method": "kahm", "batch_size": 5, "clients": "c0,c2", "federation": str(agreed)}
+    with pytest.raises(FederationError, match=message):
+        machines.train("after", **{**plan, **changed})
+
+
+def test_a_server_alone_gets_no_head_of_a_successor(machines: Machines) -> None:
+    """Its members and its past are the owner's to take over, and not a server's to tell."""
+    agreed = adopted(machines.folder, machines.heads("before", clients="c0,c1", threshold=2))
+    with pytest.raises(QuorumError, match="0 clients left of 2"):
+        machines.heads("after", clients="c0,c2", federation=str(agreed))
+    assert len(list((machines.folder / "c0" / "heads").iterdir())) == 1
+    assert not (machines.folder / "c2" / "heads").exists()
+
+
+def test_an_agreed_federation_lacks_no_client(machines: Machines) -> None:
+    agreed = adopted(machines.folder, machines.heads("before", clients="c0,c1", threshold=2))
+    machines.own["c0"] = {"federation": str(agreed)}
+    machines.lost = lambda name, what: name == "c2" and what == "head"
+    with pytest.raises(QuorumError, match="1 clients left of 2, the threshold is 2"):
+        machines.heads("after", clients="c0,c2", federation=str(agreed), threshold=1)
