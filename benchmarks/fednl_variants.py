@@ -66,19 +66,19 @@ def figures(d: int, n: int, option: int) -> Iterator[tuple[str, str, Trainer]]:
     ):
         yield "5", name, partial(fednl, option=option, compressor=kept, rate=rate)
     for p in DEPTHS:
-        both = {"compressor": TopK(max(1, round(p * d))), "p": p, "option": 1, "rate": "one"}
-        whole = {} if p == 1 else {"model_compressor": TopK(max(1, round(p * d)))}
-        yield "6", f"p = {p:g}", partial(fednl_bc, **both, **whole)
+        part = TopK(max(1, round(p * d)))
+        both = partial(fednl_bc, compressor=part, p=p, option=1, rate="one")
+        yield "6", f"p = {p:g}", both if p == 1 else partial(both, model_compressor=part)
     for share in SHARES:
         tau = max(1, round(share * n))
         yield "8", f"tau = {share:g} n", partial(fednl_pp, compressor=RankR(1), tau=tau)
     tau = max(1, round(0.4 * n))
     for share in (1.0, 0.9, 0.5):
-        kept = {} if share == 1 else {"model_compressor": TopK(max(1, round(share * d)))}
+        model = None if share == 1 else TopK(max(1, round(share * d)))
         for search in (True, False):
             told = f"tau = 0.4 n, K = {share:g} d" + (", line search" if search else "")
-            all_of_it = {"compressor": RankR(1), "tau": tau, "search": search, **kept}
-            yield "ours, fednl_all", told, partial(fednl_all, **all_of_it)
+            whole = partial(fednl_all, compressor=RankR(1), tau=tau, search=search)
+            yield "ours, fednl_all", told, partial(whole, model_compressor=model)
 
 
 @benchmark(

@@ -130,11 +130,11 @@ def main(run: Run) -> None:
     )
     for seed in seeds:
         found = _shared_out(np.random.default_rng(seed))
-        measures = _measures(found, np.concatenate([records for records, _ in found]))
+        folded = _measures(found, np.concatenate([records for records, _ in found]))
         owner = np.repeat(np.arange(CLIENTS), RECORDS)
         own = np.arange(CLIENTS) == owner[:, None]
-        best = global_measure(measures[:, :, None])[:, 0]
-        shown = (measures[own], measures[~own], best)
+        best = global_measure(folded[:, :, None])[:, 0]
+        shown = (folded[own], folded[~own], best)
         parts.add(seed, *(float(np.median(each)) for each in shown))
     for drawn in (_save_drawing(), _save_global()):
         where = "not drawn: no matplotlib, or no docs folder" if drawn is None else drawn.name
