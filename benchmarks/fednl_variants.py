@@ -83,10 +83,10 @@ def figures(d: int, n: int, option: int) -> Iterator[tuple[str, str, Trainer]]:
 
 @benchmark(
     "what do FedNL's compressors, options and variants need to a gap of 1e-9?",
-    click.option("--data", default=",".join(SETTINGS), show_default=True, help="By comma."),
+    click.option("--data", default="a1a,phishing", show_default=True, help=", ".join(SETTINGS)),
     click.option("--penalty", default=1e-3, show_default=True, help="lambda."),
     click.option(
-        "--seconds", type=COUNT, default=10, show_default=True, help="A run's processor time."
+        "--seconds", type=COUNT, default=5, show_default=True, help="A run's processor time."
     ),
 )
 def main(run: Run, data: str, penalty: float, seconds: int) -> None:
