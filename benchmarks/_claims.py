@@ -222,7 +222,7 @@ VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
     (
         "6",
         "p = 1",
-        "bits",
+        "bits both ways",
         ("p = 0.5", "p = 0.6"),
         "Deep compression both ways (p = 0.5, 0.6) costs FedNL-BC more bits than none (p = 1).",
     ),
