@@ -13,6 +13,7 @@ from benchmarks._results import Result
 
 FEDNL = "Safaryan et al., FedNL"
 
+Judge: TypeAlias = Callable[[Result], "Verdict"]
 Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
 
 
@@ -157,6 +158,33 @@ def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Ver
     return judge
 
 
+def _cheapest(figure: str, ours: str, column: str, rivals: tuple[str, ...] = ()) -> Judge:
+    """Whether a variant needs least of a column; of rivals that are named, or of all."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table("to a gap of")
+        if table is None:
+            return Verdict("not judged", "the run has no such table")
+        reached, place = table.columns.index("reached"), table.columns.index(column)
+        cases = []
+        for name, rows in _grouped(table, ("figure", "data"), "method").items():
+            if not name.startswith(f"{figure}, "):
+                continue
+            a = rows[ours]
+            others = [row for other, row in rows.items() if other in (rivals or {*rows} - {ours})]
+            need = float(str(a[place]))
+            # What a run that did not reach the goal has used is a lower bound of what it needs.
+            least = all(need < float(str(row[place])) for row in others)
+            early = any(row[reached] is not True for row in others)
+            if a[reached] is True and (least or not early):
+                cases.append((name.removeprefix(f"{figure}, "), least))
+            elif a[reached] is not True and not early:
+                cases.append((name.removeprefix(f"{figure}, "), False))
+        return counted(cases, f"{ours} with the fewest {column}")
+
+    return judge
+
+
 def _personal(rival: str) -> Callable[[Result], Verdict]:
     def judge(result: Result) -> Verdict:
         table = result.table("accuracy in percent after")
@@ -177,6 +205,30 @@ def _personal(rival: str) -> Callable[[Result], Verdict]:
 _LINEAR = "tests/secure_fl/trainers/linear"
 _FEDNL = "tests/secure_fl/trainers/fednl"
 _NETWORKS = "tests/secure_fl/trainers/networks"
+
+VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
+    ("2, Rank-R", "R = 1", "bits", (), "Rank-R: the smaller R, the fewer bits (judged: R = 1)."),
+    ("2, Top-K", "K = 1 d", "bits", (), "Top-K: the smaller K, the fewer bits (judged: K = d)."),
+    (
+        "2, PowerSGD",
+        "R = 1",
+        "bits",
+        (),
+        "PowerSGD: the smaller R, the fewer bits (judged: R = 1).",
+    ),
+    ("3", "option 1", "bits", (), "Option 1, projection, needs fewer bits than option 2."),
+    ("4", "Rank-1", "bits", (), "Rank-R needs fewer bits than Top-K and PowerSGD."),
+    ("5", "Top-d, alpha 1", "rounds", (), "Top-K with alpha = 1 needs the fewest rounds."),
+    (
+        "6",
+        "p = 1",
+        "bits both ways",
+        ("p = 0.5", "p = 0.6"),
+        "Deep compression both ways (p = 0.5, 0.6) costs FedNL-BC more bits than none (p = 1).",
+    ),
+    ("8", "tau = 1 n", "rounds", (), "FedNL-PP: the fewer clients a round, the more rounds."),
+)
+"""Figure, the variant that should need least, of what, its rivals (all if none), and the claim."""
 
 CLAIMS = (
     Claim(
@@ -226,6 +278,17 @@ CLAIMS = (
         "fednl_peers",
         f"{_FEDNL}/test_peers.py",
         _fewer_bits("FedNL-BC, Top-d", "DORE", 100.0),
+    ),
+    *(
+        Claim(
+            FEDNL,
+            f"figure {figure.partition(',')[0]}",
+            text,
+            "fednl_variants",
+            f"{_FEDNL}/test_variants.py",
+            _cheapest(figure, ours, column, rivals),
+        )
+        for figure, ours, column, rivals, text in VARIANTS
     ),
     *(
         Claim(

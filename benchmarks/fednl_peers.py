@@ -3,7 +3,8 @@
 The comparisons of fednl.txt, figures 7 and 9, and the field's other second-order methods: FedNL-BC
 beside DORE, FedNL-PP beside Artemis at 0.2, 0.4 and 0.8 of the clients, FedNL beside SHED and
 FedNS. All start at x* + 0.03 in every coordinate. Bits are what a client sends, 64 a float and 32
-an index, the initial Hessian included; those both ways count what it receives as 64 a number.
+an index, the initial Hessian included; those both ways count what it receives, 64 a number or as
+the method compresses it.
 """
 
 import time
@@ -64,7 +65,7 @@ def _with(trainer: Callable[..., Any], constants: Smoothness, **more: Any) -> Ca
     return lambda fed, objective, **options: trainer(fed, objective, constants, **more, **options)
 
 
-def _run(p: Problem, trainer: Callable[..., Any], most: float) -> tuple[Any, ...]:
+def to_goal(p: Problem, trainer: Callable[..., Any], most: float) -> tuple[Any, ...]:
     """Rounds, bits, bits both ways, processor seconds and gap where the run ended."""
     fed, judge = p.federation(), p.federation()
     states = fed.rounds(trainer(fed, p.objective, d=p.d, rounds=10**6, x0=p.best + NEAR))
@@ -76,7 +77,8 @@ def _run(p: Problem, trainer: Callable[..., Any], most: float) -> tuple[Any, ...
             break
         began = time.process_time()
     states.close()  # type: ignore[attr-defined]  # a generator
-    down = 64.0 * fed.meter.total().floats_down / len(fed)
+    sent = getattr(state, "bits_down", None)
+    down = 64.0 * fed.meter.total().floats_down / len(fed) if sent is None else sent
     return state.round, state.bits, state.bits + down, spent, gap
 
 
@@ -92,18 +94,19 @@ def main(run: Run) -> None:
         clients, d = clients_of(name, intercept=False)
         for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
             objective = LogisticRidge(penalty)
-            p = Problem(clients, d, objective, *optimum(_fresh(clients), objective, d=d), option=2)
+            p = Problem(clients, d, objective, *optimum(fresh(clients), objective, d=d), option=2)
             constants = smoothness(p.federation(), objective, d=d)
             for title, trainer in _methods(d, len(clients), constants).items():
                 run.progress(f"{name}, lambda {penalty:g}, {title}")
-                rounds, bits, both, seconds, gap = _run(p, trainer, most)
+                rounds, bits, both, seconds, gap = to_goal(p, trainer, most)
                 cells = (rounds, bits, both, seconds, float(gap))
                 table.add(name, penalty, title, bool(gap <= GOAL), *cells)
     run.note("reached: no where the time was over first; what follows is then where it stood")
     run.note("Artemis sends the descent direction whole, DORE and it dither with sqrt(d) levels")
 
 
-def _fresh(clients: Any) -> Any:
+def fresh(clients: Any) -> Any:
+    """A federation of them with nothing kept from another run."""
     from secure_fl.federation import Federation
 
     return Federation(clients)

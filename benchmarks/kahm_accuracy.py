@@ -1,13 +1,15 @@
 """How accurate is a federation of heads beside pooled classifiers, and what do integer codes cost?
 
 20 Newsgroups (100 clients) and handwritten digits (10 clients) under Dirichlet label skew, as in
-kahm.txt table 1; and its tables 2, 7 and 9 in shape on long-tailed CIFAR-10 (20 clients).
+kahm.txt table 1, beside federated linear heads on the same features and partitions; and its tables
+2, 7 and 9 in shape on long-tailed CIFAR-10 (20 clients).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,9 @@ from benchmarks._harness import (
 )
 from fhe.code import CodeRange, encode_measures, range_from_public_measures
 from kahm import classify
-from secure_fl.data import dirichlet
+from secure_fl.data import Dataset, dirichlet
+from secure_fl.trainers.registry import make
+from secure_fl.training.train import train
 
 ALPHAS = (5.0, 1.0, 0.1)
 BITS = (3, 4, 5, 6, 8, 12, 16)
@@ -153,6 +157,36 @@ def _skewed(
     )
 
 
+LINEAR = {
+    "FedAvg, softmax loss, 50 rounds": ("fedavg", {"rounds": 50}),
+    "FedNewton, squared loss, 10 rounds": ("fednewton", {}),
+    "pooled ridge regression, one sum (krr)": ("krr", {}),
+}
+"""Linear heads on the same features, at the defaults of their methods otherwise."""
+
+
+def _linear_heads(run: Run, data: Split, clients: int, seeds: tuple[int, ...]) -> None:
+    """A linear head of the same clients, by rounds of sums; features scaled by all moments."""
+    title = f"test accuracy %, {data.source}, {clients} clients, a federated linear head"
+    table = run.table(title, ["method", *(f"alpha {alpha:g}" for alpha in ALPHAS)])
+    found: dict[str, list[list[float]]] = {name: [[] for _ in ALPHAS] for name in LINEAR}
+    for place, alpha in enumerate(ALPHAS):
+        for seed in seeds:
+            run.progress(f"linear heads, alpha {alpha:g}, seed {seed}")
+            parts = dirichlet(data.y_train, clients, alpha, np.random.default_rng(seed))
+            own = [
+                Dataset(data.X_train[part], data.y_train[part], data.classes, f"c{i:03d}")
+                for i, part in enumerate(parts)
+            ]
+            for name, (method, settings) in LINEAR.items():
+                made = make(method, "linear", settings)
+                fitted = train(own, made, scaling="moments", seed=seed)
+                right = fitted.predict(data.X_test) == np.array(data.classes)[data.y_test]
+                found[name][place].append(100.0 * float(np.mean(right)))
+    for name, scores in found.items():
+        table.add(name, *(spread(each) for each in scores))
+
+
 def _long_tailed(run: Run, seeds: tuple[int, ...], rhos: tuple[float, ...]) -> None:
     """Batch sizes and measures on long-tailed images, beside simple classifiers."""
     table = run.table(
@@ -183,14 +217,22 @@ def _long_tailed(run: Run, seeds: tuple[int, ...], rhos: tuple[float, ...]) -> N
     run.note("the CIFAR-10 images came from a JPEG copy, not the lossless original")
 
 
-@benchmark("how accurate is a federation of heads, in the clear and as integer codes?")
-def main(run: Run) -> None:
-    """Accuracy of the federation beside pooled classifiers, and of its integer codes."""
+@benchmark(
+    "how accurate is a federation of heads, in the clear and as integer codes?",
+    click.option("--linear-only", is_flag=True, help="The federated linear heads alone."),
+)
+def main(run: Run, linear_only: bool) -> None:
+    """Accuracy of the federation beside linear heads and pooled classifiers, and of its codes."""
     seeds = run.seeds(0) if run.quick else run.seeds(0, 1, 2)
     bits = (4, 8, 12) if run.quick else BITS
     run.parameter(bits=list(bits), alphas=list(ALPHAS))
-    _skewed(run, newsgroups(), 100, seeds, bits)
-    _skewed(run, digits(np.random.default_rng(0)), 10, seeds, bits)
+    for data, clients in ((newsgroups(), 100), (digits(np.random.default_rng(0)), 10)):
+        if not linear_only:
+            _skewed(run, data, clients, seeds, bits)
+        _linear_heads(run, data, clients, seeds)
+    if linear_only:
+        run.note("the linear heads alone (--linear-only)")
+        return
     if run.quick:
         run.note("long-tailed CIFAR-10 is left out of --quick")
     else:

@@ -238,6 +238,33 @@ def draw_folding(
     _legend(axes, fontsize=8, loc="upper right")
 
 
+def draw_measure(
+    axes: Any,
+    side: NDArray[np.floating[Any]],
+    measures: NDArray[np.floating[Any]],
+    records: NDArray[np.floating[Any]],
+    title: str,
+) -> None:
+    """How far points of the plane are folded: levels from dark (0) to light (kahm.txt, figure 3).
+
+    The levels are drawn as lines too, with their numbers, for print without colours.
+
+    Args:
+        axes: of matplotlib.
+        side: both axes of the grid, shape (m,).
+        measures: in [0, 1], shape (m, m), rows along the second axis.
+        records: of the machines, shape (n, 2).
+        title: over the panel.
+    """
+    levels = np.linspace(0.0, 1.0, 6)
+    axes.contourf(side, side, measures, levels, cmap="viridis")
+    lines = axes.contour(side, side, measures, levels[1:-1], colors="black", linewidths=0.5)
+    axes.clabel(lines, fontsize=7, fmt="%.1f")
+    axes.scatter(*records.T, s=8, color="white", edgecolors="black", linewidths=0.4)
+    axes.set_title(plain(title, 2 * LONGEST), fontsize=9)
+    axes.set_aspect("equal")
+
+
 def _colour(c: int, count: int) -> Any:
     import matplotlib as mpl
 

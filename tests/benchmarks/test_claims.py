@@ -104,6 +104,37 @@ def test_bits_of_a_run_that_ended_early_are_a_lower_bound():
     assert verdicts("fednl_peers", table("to a gap of 1e-9", columns, *early)) == ["not judged"] * 4
 
 
+def variants_table(needs):
+    """What fednl_variants prints, of (figure, method, reached, bits) on one data set."""
+    columns = ("figure", "data", "method", "reached", "rounds", "bits", "bits both ways")
+    rows = [(f, "a1a", m, reached, bits, bits, bits) for f, m, reached, bits in needs]
+    return table("to a gap of 1e-9, by figure", columns, *rows)
+
+
+def verdicts_by_figure(needs):
+    made = result("fednl_variants", variants_table(needs))
+    found = judged({"fednl_variants": made})
+    return {c.number: v.holds for c, v in found if c.benchmark == "fednl_variants"}
+
+
+def test_variants_are_judged_by_what_they_need_and_not_where_one_was_given_up_early():
+    better = [("3", "option 1", True, 5), ("3", "option 2", True, 9)]
+    assert verdicts_by_figure(better)["figure 3"] == "holds"
+    worse = [("3", "option 1", True, 9), ("3", "option 2", True, 5)]
+    assert verdicts_by_figure(worse)["figure 3"] == "does not hold"
+    early = [("3", "option 1", True, 9), ("3", "option 2", False, 5)]
+    assert verdicts_by_figure(early)["figure 3"] == "not judged"
+    given_up_later = [("3", "option 1", True, 5), ("3", "option 2", False, 9)]
+    assert verdicts_by_figure(given_up_later)["figure 3"] == "holds"
+    never = [("3", "option 1", False, 9), ("3", "option 2", True, 5)]
+    assert verdicts_by_figure(never)["figure 3"] == "does not hold"
+
+
+def test_deep_compression_is_compared_with_none_and_not_with_weak():
+    needs = [("6", "p = 1", True, 5), ("6", "p = 0.9", True, 4), ("6", "p = 0.5", True, 9)]
+    assert verdicts_by_figure(needs)["figure 6"] == "holds"
+
+
 def test_personal_models_are_compared_with_personal_models():
     columns = ("partition", "clients", "method", "global, own mix", "personal, own mix")
     rows = [

@@ -5,6 +5,7 @@ from secure_fl.trainers.fednl.compressors import Class, Compressor, Identity, Sc
 from secure_fl.trainers.fednl.dingo import DingoState, dingo
 from secure_fl.trainers.fednl.dore import DoreState, dore
 from secure_fl.trainers.fednl.fednl import fednl
+from secure_fl.trainers.fednl.fednl_all import AllState, fednl_all
 from secure_fl.trainers.fednl.fednl_bc import BidirectionalState, fednl_bc
 from secure_fl.trainers.fednl.fednl_cr import fednl_cr, hessian_lipschitz
 from secure_fl.trainers.fednl.fednl_ls import fednl_ls
@@ -32,6 +33,7 @@ from secure_fl.trainers.fednl.sparsifiers import RandK, SharedRandK, TopK
 from secure_fl.trainers.fednl.states import NewtonState
 
 __all__ = [
+    "AllState",
     "ArtemisState",
     "BidirectionalState",
     "Class",
@@ -62,6 +64,7 @@ __all__ = [
     "dingo",
     "dore",
     "fednl",
+    "fednl_all",
     "fednl_bc",
     "fednl_cr",
     "fednl_ls",

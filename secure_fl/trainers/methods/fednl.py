@@ -161,3 +161,45 @@ class FedNLBidirectional(WithOption):
 
         own: dict[str, Any] = {"p": self.gradient_share, "option": self.option, "seed": run.seed}
         return fednl_bc(run.fed, objective, **own, **shared)
+
+
+@method(
+    "fednl-all",
+    summary="partial participation, line search, compression both ways in one",
+    source="ours, on FedNL, algorithms 2, 3 and 5",
+)
+class FedNLAll(WithOption):
+    """FedNL with everything; it starts with everybody and draws for itself."""
+
+    participants: int | None = setting(
+        None, "tau, clients of a round; default: all", kind="whole", least=1
+    )
+    safeguard: bool = setting(True, "no round may increase the objective")
+    model_share: float = setting(
+        1.0, "share of the direction's entries that is broadcast, the largest", above=0, most=1
+    )
+
+    @property
+    def bounded(self) -> str:
+        """Without the line search."""
+        return "switch it off (--no-safeguard)"
+
+    def sums(self, classes: int) -> int | None:
+        """One a round and the start, for every class; the line search decides for itself."""
+        return None if self.safeguard else super().sums(classes)
+
+    def trainer(
+        self, run: LinearRun, objective: "LogisticRidge", shared: dict[str, Any]
+    ) -> Iterator[Any]:
+        """See `secure_fl.trainers.fednl.fednl_all`."""
+        from secure_fl.trainers.fednl import TopK, fednl_all
+
+        largest = max(1, round(self.model_share * run.width))
+        own: dict[str, Any] = {
+            "tau": clients_of_a_round(self.participants, run),
+            "option": self.option,
+            "search": self.safeguard,
+            "model_compressor": None if self.model_share == 1 else TopK(largest),
+            "seed": run.seed,
+        }
+        return fednl_all(run.fed, objective, **own, **shared)
