@@ -9,6 +9,7 @@ import click
 from cli.clear import Clear, infer_in_the_clear
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
+from cli.judged import labels_to_judge_by, show_left_out
 from cli.keys import new_batch
 from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
 from cli.output import Output, human_bytes, output_options
@@ -235,47 +236,14 @@ class _Asked:
 
     def leave_one_out(self, output: Output, mode: str, exact_heads: bool) -> None:
         """Which contributor helps, and which one harms."""
-        from secure_fl.errors import InputError
-        from secure_fl.heads.judging import label_indices, leave_one_out
+        from secure_fl.heads.judging import leave_one_out
 
-        if self.labels is None:
-            raise InputError(
-                f"{self._path}: holds no labels; leave one out on labelled public queries (.npz,"
-                " .csv or LIBSVM text)"
-            )
+        labels = labels_to_judge_by(self.labels, self._path, self.manifest)
         if mode == "masked":
             self._check_policy(exact_heads)
         names = [head.client for head in self.heads]
-        labels = label_indices(self.labels, self.manifest.classes)
         right, found = leave_one_out(self._values(mode), names, labels)
-        total = len(labels)
-        data = {
-            "queries": total,
-            "accuracy": right / total,
-            "without": {
-                each.client: {
-                    "accuracy": each.right / total,
-                    "right_only_with": each.helped,
-                    "right_only_without": each.harmed,
-                    "answers_changed": each.changed,
-                }
-                for each in found
-            },
-        }
-        columns = ["without", "accuracy", "points", "right only with", "only without", "changed"]
-        rows = [
-            [
-                each.client,
-                f"{each.right / total:.2%}",
-                f"{100 * (each.right - right) / total:+.2f}",
-                each.helped,
-                each.harmed,
-                each.changed,
-            ]
-            for each in found
-        ]
-        title = f"accuracy of all {len(names)} contributors: {right / total:.2%} of {total} queries"
-        output.table(data, title, columns, rows)
+        show_left_out(output, right, found, len(labels))
 
     def _values(self, mode: str) -> Any:
         import numpy as np

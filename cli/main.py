@@ -30,7 +30,7 @@ COMMANDS = {
     "members": ("cli.members:members", "Let clients join a federation and leave it."),
     "migrate": ("cli.living:migrate", "Bring heads of earlier versions to this one."),
     "predict": ("cli.trainers:predict", "Classify queries with a trained model."),
-    "query": ("cli.query:query", "Ask the federation over a network."),
+    "query": ("cli.ask:query", "Ask the federation over a network."),
     "receipt": ("cli.living:receipt", "Check receipts of erasures."),
     "report": ("cli.report:report", "Make one page of a run for whoever must sign."),
     "serve": ("cli.serve:serve", "Answer encrypted queries over a network."),

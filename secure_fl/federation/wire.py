@@ -32,12 +32,13 @@ _DTYPES = frozenset(
 )
 
 
-def encode(value: Value, *, kind: str = KIND) -> bytes:
+def encode(value: Value, *, kind: str = KIND, fast: bool = False) -> bytes:
     """The bytes of a value.
 
     Args:
         value: see `Value`.
         kind: what the message is; `decode` wants the same.
+        fast: see `envelope.pack`; `decode` reads either.
 
     Raises:
         FederationError: it holds something else, or a header above the envelope's cap.
@@ -45,7 +46,7 @@ def encode(value: Value, *, kind: str = KIND) -> bytes:
     header, arrays = _take_apart(value)
     head, order = _frame(_kinds(arrays))
     payload = b"".join([head, *(arrays[i].reshape(-1).view(np.uint8).data for i in order)])
-    return envelope.pack(kind, header, payload)
+    return envelope.pack(kind, header, payload, fast=fast)
 
 
 def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
@@ -57,10 +58,10 @@ def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
     """
     from safetensors import SafetensorError
 
-    message = envelope.unpack(data, kind, source=source)
+    _, header, payload = envelope.unpack_view(data, kind, source=source)
     try:
-        arrays = _read_arrays(message.payload)
-        return _put_together(message.header["value"], arrays, 0)
+        arrays = _read_arrays(payload)
+        return _put_together(header["value"], arrays, 0)
     except (SafetensorError, *_UNFIT) as error:
         if isinstance(error, FederationError):
             raise
@@ -170,21 +171,21 @@ def _frame(kinds: _Kinds) -> tuple[bytes, tuple[int, ...]]:
     return whole[:start], tuple(order)
 
 
-_ALIKE = 2**20
+_ALIKE = 2**25
 """Payloads up to this size are read by the layout of an earlier one with the same header."""
 
 
-def _read_arrays(payload: bytes) -> list[Array]:
+def _read_arrays(payload: memoryview) -> list[Array]:
     """The arrays by number, read-only; raises as safetensors does, or ValueError."""
     from safetensors.numpy import load
 
     if len(payload) > _ALIKE:
-        found = load(payload)
+        found = load(bytes(payload))
         return [found[str(i)] for i in range(len(found))]
     start = 8 + int.from_bytes(payload[:8], "little")
     if start > len(payload):
         raise ValueError("the header is longer than the payload")
-    layout = _layout(payload[:start], len(payload) - start)
+    layout = _layout(bytes(payload[:start]), len(payload) - start)
     return [
         np.frombuffer(payload, dtype, math.prod(shape), start + offset).reshape(shape)
         if math.prod(shape)

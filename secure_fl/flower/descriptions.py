@@ -1,6 +1,11 @@
-"""What requests and answers are made of, as values of the wire encoding, and back."""
+"""What requests and answers are made of, as values of the wire encoding, and back.
+
+Whole numbers are read by `operator.index`: a peer may send floats, of which `int` takes 2.7 for 2
+and raises OverflowError for infinity.
+"""
 
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,15 +32,15 @@ def parameters_of(described: Mapping[str, Any], agreed: bytes) -> Parameters:
         ProtocolError: a session without a name.
         KeyError, TypeError, ValueError: they describe none.
     """
-    numbers = {key: int(described[key]) for key in ("round", "call", "threshold", "degree")}
+    numbers = {key: index(described[key]) for key in ("round", "call", "threshold", "degree")}
     session = described["session"].tobytes()
     if len(session) != SESSION:
         raise ProtocolError("server: a session without a name")
     return Parameters(
         session=session,
         names=tuple(described["names"]),
-        share_threshold=int(described["share_threshold"]),
-        bits=int(described["bits"]),
+        share_threshold=index(described["share_threshold"]),
+        bits=index(described["bits"]),
         agreed=agreed,
         **numbers,
     )
@@ -80,6 +85,6 @@ def structure_of(described: Any) -> Structure:
     try:
         kind, keys, children, dtype, shape = described
         parts = tuple(structure_of(child) for child in children)
-        return Structure(kind, tuple(keys), parts, dtype, tuple(int(n) for n in shape))
+        return Structure(kind, tuple(keys), parts, dtype, tuple(index(n) for n in shape))
     except (TypeError, ValueError) as error:
         raise FederationError("a node's answer describes no tree") from error

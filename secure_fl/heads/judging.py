@@ -89,6 +89,22 @@ def label_indices(labels: Sequence[str], classes: Sequence[str]) -> NDArray[np.i
     return np.array([places.get(label, -1) for label in labels], np.int64)
 
 
+def compared(
+    client: str, whole: NDArray[Any], rest: NDArray[Any], labels: NDArray[np.int64]
+) -> Without:
+    """What answers without a contributor are, beside those of all.
+
+    Args:
+        client: the contributor.
+        whole: classes that all answer, shape (queries,).
+        rest: classes that the others answer, shape (queries,).
+        labels: class indices, shape (queries,); -1 is never right.
+    """
+    right, fine = whole == labels, rest == labels
+    helped, harmed = int(np.sum(right & ~fine)), int(np.sum(fine & ~right))
+    return Without(client, int(fine.sum()), helped, harmed, int(np.sum(rest != whole)))
+
+
 def leave_one_out(
     values: NDArray[Any], clients: Sequence[str], labels: NDArray[np.int64]
 ) -> tuple[int, list[Without]]:
@@ -113,12 +129,8 @@ def leave_one_out(
     first, second = np.partition(values, 1, axis=1)[:, :2].swapaxes(0, 1)
     holder = values.argmin(axis=1)
     whole = classify(values)
-    right = whole == labels
     found = []
     for i, client in enumerate(clients):
         rest = classify(np.where(holder == i, second, first)[:, None])
-        fine = rest == labels
-        helped, harmed = int(np.sum(right & ~fine)), int(np.sum(fine & ~right))
-        changed = int(np.sum(rest != whole))
-        found.append(Without(client, int(fine.sum()), helped, harmed, changed))
-    return int(right.sum()), found
+        found.append(compared(client, whole, rest, labels))
+    return int(np.sum(whole == labels)), found

@@ -70,12 +70,10 @@ def _read_opening(
         }
     except (ValidationError, binascii.Error, UnicodeEncodeError, ValueError):
         raise Refusal(422, "invalid", "not what opens a batch; see /openapi.json") from None
-    if set(sealed) != set(manifest.clients):
-        raise Refusal(422, "invalid", "not one sealed query for every client")
+    if not set(sealed) <= set(manifest.clients) or len(sealed) < opening.quorum:
+        raise Refusal(422, "invalid", "not a sealed query for each of a quorum of clients")
     if opening.queries > limits.queries:
         raise Refusal(413, "size", f"a batch has at most {limits.queries} queries")
-    if opening.quorum > len(manifest.clients):
-        raise Refusal(422, "invalid", f"there are {len(manifest.clients)} contributors")
     if not now < opening.expires <= now + limits.lifetime:
         raise Refusal(422, "invalid", f"must expire within {limits.lifetime:.0f} s")
     federation = caller.federation

@@ -73,8 +73,9 @@ class Exchange:
 
     @property
     def _coming(self) -> frozenset[str]:
-        declined = {name for name, state in self.batch.clients.items() if state == "declined"}
-        return self._server.members - declined - self.arrived
+        # Who was not asked is no part of the batch, and none of its sum.
+        asked = {name for name, state in self.batch.clients.items() if state != "declined"}
+        return (self._server.members & asked) - self.arrived
 
     def take(self, client: str, step: int, message: bytes) -> int:
         """Takes a message and keeps it; 201, or 200 where it was there before.
@@ -87,6 +88,8 @@ class Exchange:
             if before == message:
                 return 200
             raise Refusal(409, "state", "another message of this step was taken before")
+        if client not in self.batch.clients:
+            raise Refusal(409, "state", "this client was not asked")
         if step != self.step or client not in self._server.members:
             raise Refusal(409, "state", "too late: this client counts as dropped out")
         self._receive(step, client, message)

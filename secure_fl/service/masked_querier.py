@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from fhe.audit import Audit
@@ -109,6 +109,11 @@ def _open(
         )
     clients = len(manifest.clients)
     quorum = default_threshold(clients) if terms.quorum is None else terms.quorum
+    if quorum > clients - bool(terms.without):
+        raise InputError(
+            f"batch {batch}: without {terms.without!r}, {clients - 1} of {clients} contributors are"
+            f" left, and the quorum is {quorum}; take a smaller one (--quorum)"
+        )
     salt = os.urandom(SALT)
     told = Told(manifest.fingerprint, batch, features, salt, known_secret(known))
     agreed = told.agreed(coding_of(manifest), 0, queries)
@@ -116,7 +121,7 @@ def _open(
     sum_parameters(manifest, batch, quorum, agreed)
     opened = MaskedBatch(agreed, quorum)
     desk.keep_masked(batch, opened)
-    whole = BatchTerms(quorum=quorum, patience=terms.patience, lifetime=terms.lifetime)
+    whole = evolve(terms, quorum=quorum)
     querier.open(batch, features, known, whole, agreed=agreed, salt=salt)
     return opened
 

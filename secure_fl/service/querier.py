@@ -41,11 +41,13 @@ class BatchTerms:
         quorum: contributors that an answer needs at least; None for all.
         patience: seconds to wait for more than the quorum.
         lifetime: seconds until the batch expires.
+        without: a client that is not asked, or "".
     """
 
     quorum: int | None = None
     patience: float = 60.0
     lifetime: float = 3600.0
+    without: str = ""
 
 
 @frozen
@@ -103,7 +105,7 @@ class Querier:
         agreed: bytes = b"",
         salt: bytes = b"",
     ) -> None:
-        """Opens a batch at the evaluator, with a sealed query for every client.
+        """Opens a batch at the evaluator, with a sealed query for every client that is asked.
 
         Args:
             batch: a name that was not used before.
@@ -117,7 +119,7 @@ class Querier:
             InputError: a name or quorum that cannot be.
             ServiceError: the evaluator refused or cannot be reached.
         """
-        clients = self.manifest.clients
+        clients = [name for name in self.manifest.clients if name != terms.without]
         quorum = len(clients) if terms.quorum is None else terms.quorum
         if not 1 <= quorum <= len(clients):
             raise InputError(f"quorum {quorum}: there are {len(clients)} contributors")

@@ -12,7 +12,7 @@ class Opening(BaseModel):
     quorum: int = Field(ge=1, description="Contributors that an answer needs at least.")
     patience: float = Field(ge=0, description="Seconds to wait for more than the quorum.")
     expires: float = Field(description="Seconds since 1970; no contribution is taken later.")
-    sealed: dict[str, str] = Field(description="Sealed query of each client, base64.")
+    sealed: dict[str, str] = Field(description="Sealed query of each client that is asked, base64.")
 
 
 class Status(BaseModel):

@@ -13,12 +13,14 @@ from fhe.envelope import load_json, unpack
 from fhe.errors import FormatError
 from secure_fl.crypto.identities import read_directory
 from secure_fl.data.npz import array_of
+from secure_fl.errors import FederationError, InputError
 from secure_fl.errors import FormatError as DataFormatError
-from secure_fl.errors import InputError
+from secure_fl.flower.descriptions import describe_parameters, parameters_of, structure_of
 from secure_fl.heads.queries import read_matrix
 from secure_fl.training.network_model import TrainedNetwork
 from tests.fuzz.mutations import enveloped
 from tests.fuzz.parsers import GOLDEN, PARSERS
+from tests.secure_fl.federation.protocol import Party
 
 
 def test_half_a_surrogate_pair_in_a_header_is_refused():
@@ -44,6 +46,17 @@ def test_a_sealed_query_of_too_many_dimensions_is_refused(tmp_path):
     assert read(samples[0])
     with pytest.raises(DataFormatError, match="holds no queries"):
         read(len(text).to_bytes(8, "little") + text + bytes(4))
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 2.5, "2", None])
+def test_a_number_of_a_peer_that_is_not_whole_describes_nothing(number):
+    """Infinity raised OverflowError at whoever read it; 2.5 was taken for 2."""
+    with pytest.raises(FederationError, match="describes no tree"):
+        structure_of(["array", [], [], "d", [number]])
+    for key in ("round", "call", "threshold", "degree", "share_threshold", "bits"):
+        told = {**describe_parameters(Party(3).parameters), key: number}
+        with pytest.raises(TypeError):
+            parameters_of(told, bytes(32))
 
 
 def npy(header: str) -> bytes:

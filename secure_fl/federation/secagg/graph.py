@@ -25,16 +25,16 @@ class Graph:
         self._complete = degree >= len(names) - 1
         self._half = degree // 2
         self._ring: list[str] = []
-        self._places: dict[str, int] = {}
+        self._places = {name: i for i, name in enumerate(self._names)}
         if not self._complete:
             self._ring = sorted(names, key=lambda name: digest(context, b"ring", name.encode()))
             self._places = {name: i for i, name in enumerate(self._ring)}
 
     def neighbours(self, name: str) -> tuple[str, ...]:
         """A client's neighbours, in the fixed order."""
-        if self._complete:
-            return tuple(other for other in self._names if other != name)
         place, n = self._places[name], len(self._ring)
+        if self._complete:
+            return self._names[:place] + self._names[place + 1 :]
         offsets = (o for k in range(1, self._half + 1) for o in (k, -k))
         near = {self._ring[(place + offset) % n] for offset in offsets}
         return tuple(other for other in self._names if other in near)

@@ -1,6 +1,7 @@
 """Where networks are trained, chosen once for a run, and how to repeat it to the bit."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,8 +43,9 @@ def choose_device(wish: str = "auto") -> str:
 def deterministic() -> Iterator[None]:
     """Within it equal seeds give equal bits on one machine, or torch raises; slower on CUDA.
 
-    On the processor results also depend on the number of threads, which is left alone. cuBLAS
-    reads its setting once: enter before the first computation on a CUDA device.
+    On the processor results also depend on the number of threads, which is left alone
+    (`one_torch_thread` fixes it). cuBLAS reads its setting once: enter before the first
+    computation on a CUDA device.
     """
     before = torch.are_deterministic_algorithms_enabled()
     tuned = torch.backends.cudnn.benchmark
@@ -58,3 +60,43 @@ def deterministic() -> Iterator[None]:
         torch.backends.cudnn.benchmark = tuned
         if workspace is None:
             del os.environ["CUBLAS_WORKSPACE_CONFIG"]
+
+
+class _OneThread:
+    """Torch's number of threads while somebody wants one: the first sets it, the last restores."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 1
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = torch.get_num_threads()
+            self._inside += 1
+            # By everybody: OpenMP keeps a number for each thread that starts others.
+            torch.set_num_threads(1)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                torch.set_num_threads(self._before)
+
+
+_PROCESS = _OneThread()
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Within it torch computes in one thread on the processor, so that cores move no bit.
+
+    Sums of several threads are added in an order that depends on their number. Several threads of
+    a process may be within at once.
+    """
+    _PROCESS.enter()
+    try:
+        yield
+    finally:
+        _PROCESS.leave()

@@ -7,6 +7,8 @@ size. Sample and noise are drawn from a keystream under the client's secret of t
 system's randomness; torch's generator is never asked.
 
 The gradients themselves are in `record_gradients`: each depends on its record alone, to the bit.
+All is computed in one thread: a run that goes on with more of them would send other codes, under
+noise of their own, that the ledger takes for the message that it has booked.
 
 Every term of the loss that sees records belongs to one record: FedAvgR's are written below so that
 no record's gradient depends on another. What sees none, the proximal term and the trace norm, is
@@ -26,6 +28,7 @@ from dp.rounded_gaussian import RoundedGaussian
 from secure_fl.crypto.keys import digest
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_step
 from secure_fl.federation.privacy import GRID_BITS, Codes, Grid
+from secure_fl.trainers.networks.device import one_torch_thread
 from secure_fl.trainers.networks.local import LocalTraining, as_vectors, network_of, records_of
 from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
 from secure_fl.trainers.networks.record_gradients import (
@@ -41,6 +44,7 @@ from secure_fl.trainers.networks.record_privacy import Books, make_plan
 from secure_fl.trainers.networks.regularizers import Regularization, trace_norm
 
 
+@one_torch_thread()
 def train_privately(
     client: Client,
     model: Model,
@@ -110,6 +114,7 @@ def room_in_the_books(
 
 
 @client_step
+@one_torch_thread()
 def private_feature_sums(
     client: Client, model: Model, parameters: Array, training: LocalTraining
 ) -> Tree:

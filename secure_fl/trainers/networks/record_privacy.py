@@ -207,8 +207,10 @@ def _promise(training: LocalTraining) -> DPSGD:
 
 
 def _arithmetic() -> tuple[str, ...]:
-    # Another machine or library may round differently: its messages are others.
-    return (torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability())
+    # Another machine or library may round differently: its messages are others. So do runs of
+    # versions that took as many threads as there were.
+    kind = torch.backends.cpu.get_cpu_capability()
+    return (torch.__version__, platform.machine(), kind, "one thread")
 
 
 def _secret(ledger: Ledger) -> bytes:

@@ -335,3 +335,59 @@ def test_the_commands_refuse_keys_and_heads_that_hold_records(parties):
     identity = ("--identity", parties.folder("querier") / IDENTITY)
     _, err = securefl(*ask, *identity, "--evaluator", parties.running.url(), check=2)
     assert "--keys has no meaning for the rule masked" in err
+
+
+@pytest.mark.slow
+def test_one_contributor_after_the_other_is_left_out_by_the_command(parties, tmp_path):
+    """The oracle is the clear rule over those that are asked; who is not asked hears of nothing."""
+    labels = np.array([parties.manifest.classes[c % 2] for c in range(5)])
+    np.savez(tmp_path / "asked.npz", X=parties.queries[:5], y=labels)
+    own, stop, refusals = parties.folder("querier"), threading.Event(), {}
+
+    def serve(name):
+        done = set()
+        while not stop.is_set():
+            for batch in set(parties.asked(name)) - done:
+                done.add(batch)
+                parties.take_part(batch, name).join()
+            time.sleep(0.05)
+        refusals[name] = len(done)
+
+    threads = [threading.Thread(target=serve, args=(name,), daemon=True) for name in CLIENTS]
+    for thread in threads:
+        thread.start()
+    asked = ("query", tmp_path / "asked.npz", "--run", own, "--identity", own / IDENTITY)
+    line = ("--evaluator", parties.running.url(), "--audit", 2, "--leave-one-out")
+    out, _ = securefl(*asked, *line, "--json")
+    stop.set()
+    for thread in threads:
+        thread.join()
+    found = json.loads(out)
+
+    def right(names):
+        return [
+            parties.manifest.classes[c] == label
+            for c, label in zip(parties.clear(slice(0, 5), names)[0], labels, strict=True)
+        ]
+
+    assert found["accuracy"] == sum(right(CLIENTS)) / 5
+    for name in CLIENTS:
+        rest = right([other for other in CLIENTS if other != name])
+        assert found["without"][name]["accuracy"] == sum(rest) / 5
+        # All of them, and without each of the three others.
+        assert refusals[name] == len(CLIENTS)
+
+
+def test_leaving_one_out_wants_labels_and_a_quorum_that_is_left(parties, tmp_path):
+    np.save(tmp_path / "queries.npy", parties.queries[:4])
+    np.savez(tmp_path / "asked.npz", X=parties.queries[:4], y=[parties.manifest.classes[0]] * 4)
+    own = parties.folder("querier")
+    rest = ("--run", own, "--identity", own / IDENTITY, "--evaluator", parties.running.url())
+    line = refused("query", tmp_path / "queries.npy", *rest, "--leave-one-out")
+    assert "holds no labels" in line
+    more = (*rest, "--leave-one-out", "--distance")
+    _, err = securefl("query", tmp_path / "asked.npz", *more, check=2)
+    assert "--distance has no meaning beside --leave-one-out" in err
+    terms = BatchTerms(quorum=4, without="east")
+    with pytest.raises(InputError, match="3 of 4 contributors are left, and the quorum is 4"):
+        masked_querier._open(parties.querier(), Desk(own), parties.queries[:4], 4, "b", None, terms)

@@ -14,6 +14,7 @@ from pathlib import Path
 import attrs
 import click
 import httpx
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from cryptography import x509
@@ -158,6 +159,30 @@ def test_a_killed_contributor_is_done_without(made, players):
     found, err = ask(players, "two", ["south", "west"], "--quorum", "2", "--patience", "0")
     assert found["classes"] == names(made, ["south", "west"])
     assert "answered without north" in err
+
+
+@pytest.mark.slow
+def test_one_contributor_after_the_other_is_left_out(made, players):
+    """By the encrypted rule: each answers all batches but the one without it."""
+    running, labels = players.running, names(made, ["south"])
+    np.savez(running.folder / "asked.npz", X=np.load(running.folder / "queries.npy")[:3], y=labels)
+    line = ("--authority", str(running.certificate), "--audit", "1", "--leave-one-out")
+    process = running.query(running.folder / "asked.npz", *line)
+    done = {"south": set(), "west": set()}
+    while process.poll() is None:
+        for client, answered in done.items():
+            for batch in set(asked(players, client)) - answered:
+                players.contribute(client, batch)
+                answered.add(batch)
+        time.sleep(0.1)
+    out, err = process.communicate()
+    assert process.returncode == 0, err.decode()
+    found, clients = json.loads(out), made.manifest.clients
+    for without in (None, *clients):
+        rest = names(made, [name for name in clients if name != without])
+        accuracy = np.mean([a == b for a, b in zip(rest, labels, strict=True)])
+        assert (found if without is None else found["without"][without])["accuracy"] == accuracy
+    assert {len(answered) for answered in done.values()} == {len(clients)}
 
 
 @pytest.mark.slow
