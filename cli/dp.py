@@ -150,7 +150,7 @@ def plan(
         refuse_given({"columns"}, "beside PUBLIC, which says it")
         from secure_fl.data import Scaling, read_clients
         from secure_fl.data.scaling import ranges_of
-        from secure_fl.trainers.methods.kahm import KAHMHeads
+        from secure_fl.trainers.registry import make
 
         reading = make_read_options(label_column, ignore_column, features)
         (data,) = read_clients(public, reading)
@@ -159,7 +159,7 @@ def plan(
             expected = expected_accuracy(
                 data,
                 made,
-                KAHMHeads(**{"batch_size": batch_size}),
+                make("kahm", "heads", {"batch_size": batch_size}),
                 clients=clients,
                 runs=runs,
                 scaling=mapped,

@@ -22,7 +22,7 @@ from secure_fl.errors import InputError
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.privacy.remarks import noise_of, release_remarks
 from secure_fl.progress import Progress, quiet
-from secure_fl.trainers.methods.kahm import KAHMHeads
+from secure_fl.trainers.settings import Settings
 from secure_fl.training.train import train
 
 HELD_OUT = 4
@@ -170,7 +170,7 @@ def outlook(
 def expected_accuracy(
     public: Dataset,
     promise: ReleasePromise,
-    method: KAHMHeads,
+    method: Settings,
     *,
     clients: int,
     runs: int,
@@ -183,7 +183,7 @@ def expected_accuracy(
     Args:
         public: labelled records of the shape of the private ones, and as many as they are.
         promise: of every release.
-        method: of the heads.
+        method: of heads, with a batch size: they are not tuned where privacy is promised.
         clients: that the records are dealt to, at random.
         runs: releases, at least 1.
         scaling: of the features, of public constants.
@@ -204,12 +204,10 @@ def expected_accuracy(
     test = public.select(left)
     parts = iid(len(rest), clients, rng)
     members = [public.select(rest[own], f"client-{i:02}") for i, own in enumerate(parts)]
-    # Heads are not tuned where privacy is promised; those without noise have the same settings.
-    fixed = attrs.evolve(method, **{"batch_size": method.facts()["batch_size"]})
-    plain = _right(members, fixed, scaling, test, seed, None)
+    plain = _right(members, method, scaling, test, seed, None)
     found = []
     for i in range(runs):
-        found.append(_right(members, fixed, scaling, test, seed, promise))
+        found.append(_right(members, method, scaling, test, seed, promise))
         progress("releasing public records", i + 1, runs)
     majority = float(test.counts().max() / len(test))
     return Expected(private=tuple(found), plain=plain, majority=majority, records=len(test))
@@ -217,7 +215,7 @@ def expected_accuracy(
 
 def _right(
     members: Sequence[Dataset],
-    method: KAHMHeads,
+    method: Settings,
     scaling: Scaling,
     test: Dataset,
     seed: int,
