@@ -1,4 +1,4 @@
-"""`securefl dp`: release a matrix, look at the books, attack the promise."""
+"""`securefl dp`: plan, release a matrix, look at the books, attack the promise."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, output_options
 
@@ -91,7 +92,89 @@ def release_promise(
 
 @click.group()
 def dp() -> None:
-    """Differentially private release: release, account, audit."""
+    """Differentially private release: plan, release, account, audit."""
+
+
+@dp.command()
+@click.argument(
+    "public", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@promise_options(required=True)
+@click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
+@click.option("--columns", type=click.IntRange(1), help="Features of a record, without PUBLIC.")
+@click.option("--clients", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--batch-size", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Releases.")
+@click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
+@click.option(
+    "--scaling",
+    type=click.Choice(["range", "none"]),
+    default="none",
+    show_default=True,
+    help="range: every feature to [0, 1] by the ranges of PUBLIC, before --scale.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the split, not of the noise.")
+@read_options
+@output_options
+def plan(
+    output: Output,
+    public: Path | None,
+    columns: int | None,
+    smoothing: Any,
+    clients: int,
+    batch_size: int,
+    runs: int,
+    scale: float,
+    scaling: str,
+    seed: int,
+    label_column: str,
+    ignore_column: tuple[str, ...],
+    features: int | None,
+    **promise: Any,
+) -> None:
+    """Say what a release will be like, and spend nothing.
+
+    Noise against range, and what the promise implies for a whole record. With PUBLIC, a file of
+    labelled public records of the same shape, and best as many, also the accuracy of heads trained
+    on releases of them. The private records are not read.
+    """
+    from secure_fl.training.planning import expected_accuracy, outlook
+
+    made = release_promise(**promise, smoothing=smoothing)
+    if public is None:
+        refuse_given(_OF_PUBLIC_RECORDS, "without PUBLIC, a file of public records")
+        if columns is None:
+            raise click.UsageError("give PUBLIC, a file of public records, or --columns")
+        found = outlook(made, columns)
+    else:
+        refuse_given({"columns"}, "beside PUBLIC, which says it")
+        from secure_fl.data import Scaling, read_clients
+        from secure_fl.data.scaling import ranges_of
+        from secure_fl.trainers.registry import make
+
+        reading = make_read_options(label_column, ignore_column, features)
+        (data,) = read_clients(public, reading)
+        mapped = ranges_of(data.X, scale) if scaling == "range" else Scaling(factor=scale)
+        with output.progress() as progress:
+            expected = expected_accuracy(
+                data,
+                made,
+                make("kahm", "heads", {"batch_size": batch_size}),
+                clients=clients,
+                runs=runs,
+                scaling=mapped,
+                seed=seed,
+                progress=progress,
+            )
+        found = outlook(made, data.n_features, expected, len(data) // clients)
+    output.result(found.to_json(), found.text())
+    for remark in found.remarks:
+        output.note(f"remark: {remark}")
+
+
+_OF_PUBLIC_RECORDS = frozenset({"clients", "batch_size", "runs", "scale", "scaling", "seed"}) | {
+    *("label_column", "ignore_column", "features"),
+}
 
 
 @dp.command()
@@ -122,6 +205,7 @@ def release(
     from secure_fl.files import new_folder, reserve
     from secure_fl.heads.queries import read_matrix
     from secure_fl.privacy.ledgers import books_of_matrix
+    from secure_fl.privacy.remarks import release_remarks
 
     if smoothing == "oracle" and not no_guarantee:
         raise InputError(
@@ -134,9 +218,12 @@ def release(
         matrix = read_matrix(source)
         # Before anything is booked: what was spent must not be lost for want of room.
         free = reserve(aside, [8 * matrix.size + (1 << 16), *[1 << 20] * 2])
+        made_promise = release_promise(**promise, smoothing=smoothing)
+        for remark in release_remarks(made_promise, matrix.shape[1], len(matrix)):
+            output.note(f"remark: {remark}")
         prepared = prepare_batches(
             [matrix],
-            **release_promise(**promise, smoothing=smoothing).terms(),
+            **made_promise.terms(),
             batching="order",
             purpose=f"release of {source.name}"[:200],
         )

@@ -175,7 +175,7 @@ def train(
         clients, manifest = _read(source, reading, known, federation, progress)
         remarks = () if named else label_remarks(clients)
         remarks += _of_widths(source, clients, features, federation)
-        for remark in remarks:
+        for remark in (*remarks, *_of_promise(promise, clients)):
             output.note(remark)
         shelf = None if promise is None else Shelf.beside(source, clients, ledgers)
         common: dict[str, Any] = {
@@ -304,6 +304,23 @@ def _of_widths(
         f"features: {clients[0].n_features}, the largest index in the clients' LIBSVM files, which"
         " all who read the run learn; say the data set's own number with --features",
     )
+
+
+def _of_promise(promise: Any, clients: Any) -> tuple[str, ...]:
+    """Remarks on a promise that protects little, or whose noise leaves little."""
+    from secure_fl.privacy.promises import RecordPromise, ReleasePromise
+    from secure_fl.privacy.remarks import delta_remarks, release_remarks
+
+    if promise is None:
+        return ()
+    largest = max(len(each) for each in clients)
+    if isinstance(promise, ReleasePromise):
+        found = release_remarks(promise, clients[0].n_features, largest)
+    else:
+        hides_records = isinstance(promise, RecordPromise)
+        of, number = ("record", largest) if hides_records else ("client", len(clients))
+        found = delta_remarks(promise.delta, number, of=of)
+    return tuple(f"remark: {each}" for each in found)
 
 
 def _promise(

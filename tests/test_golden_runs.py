@@ -8,11 +8,14 @@ import json
 import shutil
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 
 import dp
 from secure_fl.data import ReadOptions
+from secure_fl.errors import FederationError
+from secure_fl.federation import checkpoint, wire
 from secure_fl.heads.queries import parse_rows, read_queries
 from secure_fl.heads.run_folder import all_measures, load_run
 from secure_fl.trainers.network_settings import NetworkSettings
@@ -20,6 +23,7 @@ from secure_fl.training.linear import train_linear_model
 from secure_fl.training.loading import load_model
 from secure_fl.training.networks import train_network
 from tests.secure_fl.methods import linear, network
+from tests.secure_fl.shared import one_line
 
 V4 = Path(__file__).parent / "golden" / "v4"
 EXPECTED = json.loads((V4 / "predictions.json").read_text())
@@ -71,6 +75,34 @@ def test_a_checkpoint_goes_on_to_where_an_unbroken_run_gets(name, clients, tmp_p
     assert int(said[0].removeprefix("round ").partition(":")[0]) >= 2
     # Another processor rounded the first rounds; equal bits on one machine: federation/test_resume.
     np.testing.assert_allclose(resumed.model.weights, whole.model.weights, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "then", "now"),
+    [("fedavg", "learning-rate", "0.1", "0.3"), ("fedadam", "server-rate", "0.01", "0.1")],
+)
+def test_a_checkpoint_that_began_by_another_default_is_refused(
+    method, name, then, now, clients, tmp_path
+):
+    """Without settings in the file, half the run would go at a rate that nobody chose."""
+    path = tmp_path / "checkpoint"
+    shutil.copyfile(V4 / "fedavg.checkpoint", path)
+    if method != "fedavg":
+        # No file of that version is of this method; its content is but for the name.
+        checkpoint.save(path, attrs.evolve(checkpoint.load(path), method=method))
+        content = wire.decode(path.read_bytes(), kind=checkpoint.KIND)
+        older = {k: v for k, v in content.items() if k not in ("settings", "version")}
+        path.write_bytes(wire.encode(older, kind=checkpoint.KIND))
+    before = path.read_bytes()
+    said = {} if name == "learning-rate" else {"learning_rate": 0.1}
+    with pytest.raises(FederationError) as caught:
+        train_linear_model(clients, linear(method, rounds=4, **said), checkpoint=path)
+    assert one_line(caught.value) == (
+        f"{path}: a checkpoint of version 1, which does not keep settings, this is version 2; the"
+        f" default of {name} was {then} then (securefl 0.1.0) and is {now} now: give {name} {then}"
+        " to go on as that run began, or choose another checkpoint file"
+    )
+    assert path.read_bytes() == before
 
 
 def test_ledgers_keep_their_totals():

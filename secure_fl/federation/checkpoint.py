@@ -21,6 +21,8 @@ from secure_fl.federation.client import Client
 from secure_fl.federation.trees import Array
 
 KIND = "federation checkpoint"
+VERSION = 2
+"""Of the content. Version 1, of securefl 0.1.0, does not keep a method's settings."""
 
 
 @frozen
@@ -37,6 +39,9 @@ class Snapshot:
         state: what the trainer yielded.
         sums: private sums of the rounds before, in all sessions of the run.
         method: whose state it is; empty where the handle was not told.
+        settings: of the method, what must be the same when the run goes on; None where the handle
+            was not told, and in files of version 1.
+        version: of the content that it was read from.
     """
 
     setting: Mapping[str, Any]
@@ -48,6 +53,8 @@ class Snapshot:
     state: Any
     sums: int = 0
     method: str = ""
+    settings: Mapping[str, Any] | None = None
+    version: int = VERSION
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
@@ -67,6 +74,8 @@ def save(path: Path, snapshot: Snapshot) -> None:
         "state": snapshot.state,
         "sums": snapshot.sums,
         "method": snapshot.method,
+        "settings": None if snapshot.settings is None else dict(snapshot.settings),
+        "version": VERSION,
     }
     write_atomic(path, wire.encode(content, kind=KIND), mode=PRIVATE)
 
@@ -75,7 +84,7 @@ def load(path: Path) -> Snapshot:
     """Reads a checkpoint.
 
     Raises:
-        FederationError: it cannot be read, or holds something else.
+        FederationError: it cannot be read, is of a later version, or holds something else.
         fhe.errors.FormatError: damaged, or of another kind.
     """
     try:
@@ -84,6 +93,12 @@ def load(path: Path) -> Snapshot:
         raise FederationError(f"{path}: cannot be read ({error.strerror})") from None
     content = wire.decode(data, kind=KIND, source=str(path))
     try:
+        version = content.get("version", 1)
+        if version > VERSION:
+            raise FederationError(
+                f"{path}: a checkpoint of version {version}, this is version {VERSION}; go on with"
+                " the version of securefl that wrote it"
+            )
         return Snapshot(
             content["setting"],
             content["round"],
@@ -96,9 +111,45 @@ def load(path: Path) -> Snapshot:
             content["sums"],
             # Absent from files of versions that did not keep it.
             content.get("method", ""),
+            content.get("settings"),
+            version,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FederationError(f"{path}: not a checkpoint of this version ({error})") from None
+
+
+def refuse_other_settings(
+    path: Path,
+    found: Snapshot,
+    settings: Mapping[str, Any],
+    moved: Mapping[str, tuple[Any, Any]],
+) -> None:
+    """Raises where a run would go on by other settings than it began with.
+
+    Args:
+        path: of the checkpoint, for messages.
+        found: what it holds.
+        settings: of the run that goes on; those that both know are compared.
+        moved: see `Federation.resume`.
+
+    Raises:
+        FederationError: so, with the first setting and both values.
+    """
+    if found.version == 1:
+        for name, (then, now) in moved.items():
+            raise FederationError(
+                f"{path}: a checkpoint of version 1, which does not keep settings, this is version"
+                f" {VERSION}; the default of {name} was {then:g} then (securefl 0.1.0) and is"
+                f" {now:g} now: give {name} {then:g} to go on as that run began, or choose another"
+                " checkpoint file"
+            )
+    for name, value in settings.items():
+        before = (found.settings or {}).get(name, value)
+        if before != value:
+            raise FederationError(
+                f"{path}: {name} was {before}, this run has {value}; resume with the same, or"
+                " choose another checkpoint file"
+            )
 
 
 def records_digest(clients: Iterable[Client]) -> str:

@@ -228,8 +228,10 @@ class Engine:
             )
         for key, value in self._fixed().items():
             if found.setting.get(key) != value:
+                # Clients see features after scaling, whose default has changed as well.
+                also = ", or records scaled otherwise" if key == "records" else ""
                 raise FederationError(
-                    f"{source}: was written with other {key}; resume with the same, or choose"
+                    f"{source}: was written with other {key}{also}; resume with the same, or choose"
                     " another checkpoint file"
                 )
         self.stages = self.make_stages(found.session, found.secrets)

@@ -11,7 +11,7 @@ from dp import Composition
 from secure_fl.errors import FederationError, PrivacyError
 from secure_fl.federation import checkpoint as checkpoints
 from secure_fl.federation.assembly import checked_clients
-from secure_fl.federation.checkpoint import Snapshot
+from secure_fl.federation.checkpoint import Snapshot, refuse_other_settings
 from secure_fl.federation.client import Client
 from secure_fl.federation.driver import drive
 from secure_fl.federation.engine import Engine, Options
@@ -82,6 +82,7 @@ class Federation:
         self._engine = engine
         self._resumed: Any = None
         self._method = ""
+        self._settings: Mapping[str, Any] | None = None
 
     # ------------------------------------------------------------------------------------ who
 
@@ -269,7 +270,14 @@ class Federation:
         """Ends the round: the next one draws its participants and counts its calls anew."""
         self._engine.close_round()
 
-    def resume(self, checkpoint: Path, *, method: str = "") -> Any:
+    def resume(
+        self,
+        checkpoint: Path,
+        *,
+        method: str = "",
+        settings: Mapping[str, Any] | None = None,
+        moved: Mapping[str, tuple[Any, Any]] | None = None,
+    ) -> Any:
         """Goes on from a checkpoint: to the same bits, and without spending anything twice.
 
         The handle must be made of the same clients, seed, aggregation and privacy.
@@ -278,6 +286,11 @@ class Federation:
             checkpoint: the file.
             method: the trainer's name; it is kept in checkpoints from here on, and one that was
                 written by another is refused.
+            settings: the trainer's, without those that may change on the way; kept as well, and a
+                checkpoint with others is refused.
+            moved: settings that nobody gave and whose defaults have changed since checkpoints did
+                not keep settings: the default then and the one now. Such a checkpoint is refused,
+                because the run would go on by another rule than it began by.
 
         Returns:
             The state that the trainer yielded then, to be passed to it as its start; None where
@@ -287,6 +300,7 @@ class Federation:
             FederationError: a checkpoint of another setting or method, or damaged.
         """
         self._method = method
+        self._settings = settings
         if not checkpoint.exists():
             return None
         found = checkpoints.load(checkpoint)
@@ -295,13 +309,14 @@ class Federation:
                 f"{checkpoint}: a checkpoint of {found.method}, this run trains by {method};"
                 " resume with the same method, or choose another checkpoint file"
             )
+        refuse_other_settings(checkpoint, found, settings or {}, moved or {})
         self._engine.restore(found, checkpoint)
         self._resumed = found.state
         return found.state
 
     def snapshot(self, state: Any) -> Snapshot:
         """Everything that a run needs to go on after this state, between two rounds."""
-        return evolve(self._engine.snapshot(state), method=self._method)
+        return evolve(self._engine.snapshot(state), method=self._method, settings=self._settings)
 
     def privacy_statement(self) -> str:
         """One line: epsilon, delta, unit and rule of everything in the ledger's books.

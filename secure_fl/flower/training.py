@@ -113,7 +113,7 @@ def _train_model(
         rounds_of,
     )
     from secure_fl.training.linear_model import LinearModel
-    from secure_fl.training.loop import files_room, prove_checkpoint
+    from secure_fl.training.loop import files_room, prove_checkpoint, resumed
     from secure_fl.training.model_files import FILE
 
     privacy = _privacy(plan, recipe)
@@ -132,7 +132,7 @@ def _train_model(
         description=plan.description,
     )
     objective = recipe.objective(len(plan.classes))
-    start: Any = None if plan.checkpoint is None else fed.resume(plan.checkpoint)
+    start: Any = None if plan.checkpoint is None else resumed(fed, plan.checkpoint, recipe)
     width = fed.features()
     state: Any = start
     with new_folder(plan.out) as aside:

@@ -37,6 +37,8 @@ class Facts:
         option: its name on the command line and in files.
         of: another setting without which, where it is 0 or off, this one has no meaning.
         unless: another setting that takes this one's place where it is not 0 or off.
+        moved: the default of version 0.1.0 and the value that the default stands for now, where
+            they differ; checkpoints of that version do not keep settings.
     """
 
     help: str
@@ -51,6 +53,7 @@ class Facts:
     option: str | None
     of: str | None
     unless: str | None
+    moved: tuple[float, float] | None
 
     @property
     def expected(self) -> str:
@@ -135,6 +138,7 @@ def setting(
     option: str | None = None,
     of: str | None = None,
     unless: str | None = None,
+    moved: tuple[float, float] | None = None,
 ) -> T:
     """Declares a setting; see `Facts` for the arguments.
 
@@ -155,6 +159,7 @@ def setting(
         option=option,
         of=of,
         unless=unless,
+        moved=moved,
     )
     converter: Any = attrs.Converter(_convert(facts), takes_field=True)
     return attrs.field(default=default, converter=converter, metadata={_FACTS: facts})
@@ -229,6 +234,22 @@ class Settings:
             )
             for each in attrs.fields(cls)  # type: ignore[arg-type]  # `method` makes it an attrs class
         )
+
+    def moved(self) -> dict[str, tuple[float, float]]:
+        """Options at a default that was another in version 0.1.0: that one and this one."""
+        return {
+            each.option: each.facts.moved
+            for each in self.declared()
+            if each.facts.moved is not None and getattr(self, each.name) == each.default
+        }
+
+    def lasting(self) -> dict[str, Any]:
+        """Values by option, without the number of rounds, which may grow when a run goes on."""
+        return {
+            each.option: getattr(self, each.name)
+            for each in self.declared()
+            if each.name != "rounds"
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Method and settings, JSON types."""

@@ -75,7 +75,7 @@ def last_state(
         DivergedError: a model, or every client's update, is not finite or outside the bound.
         FederationError: a checkpoint of another method or setting.
     """
-    state = None if checkpoint is None else fed.resume(checkpoint, method=settings.method)
+    state = None if checkpoint is None else resumed(fed, checkpoint, settings)
     watched = _watched(fed, states(state), settings, excess)
     driven = fed.rounds(
         watched, checkpoint=checkpoint, metrics=metrics, progress=progress, measure=measure
@@ -85,6 +85,22 @@ def last_state(
     # A run that was already at its end has measured nothing.
     measure(state)
     return state
+
+
+def resumed(fed: Federation, checkpoint: Path, settings: Settings) -> Any:
+    """The state of a checkpoint to go on from; None where there is no such file.
+
+    Args:
+        fed: of the same clients, seed, aggregation and privacy.
+        checkpoint: the file.
+        settings: the method, as it was then but for the number of rounds.
+
+    Raises:
+        FederationError: a checkpoint of another method, or of other settings.
+    """
+    return fed.resume(
+        checkpoint, method=settings.method, settings=settings.lasting(), moved=settings.moved()
+    )
 
 
 LARGEST_RATIO = 10.0

@@ -5,12 +5,15 @@ import pytest
 
 import dp
 from cli.main import main
+from secure_fl.data import Dataset
 from secure_fl.errors import InputError
-from secure_fl.federation import Client, DivergedError, Federation, FederationError
+from secure_fl.federation import Client, DivergedError, Federation, FederationError, checkpoint
 from secure_fl.objectives import SoftmaxLoss
 from secure_fl.trainers.linear import AveragingState, NewtonState, fednewton_head
 from secure_fl.trainers.registry import make, names
+from secure_fl.training.linear import train_linear_model
 from secure_fl.training.loop import remedy_of
+from tests.secure_fl.methods import linear
 
 
 def write_clients(folder):
@@ -99,6 +102,56 @@ def test_a_checkpoint_of_another_method_is_refused_with_both_names(tmp_path):
         pytest.raises(FederationError, match="of fedavg, this run trains by fednewton"),
     ):
         fed.resume(file, method="fednewton")
+
+
+def begun(file, **settings):
+    with Federation(members(), seed=0) as fed:
+        fed.resume(file, method="fedavg", settings=settings)
+        list(fed.rounds(iter([AveragingState(np.zeros((2, 2)))]), checkpoint=file))
+
+
+def test_a_checkpoint_of_other_settings_is_refused_with_both_values(tmp_path):
+    """A run whose rate changed on the way is not the run that its model's file describes."""
+    file = tmp_path / "checkpoint"
+    begun(file, **{"learning-rate": 0.1, "hidden": (4, 2)})
+    same = {"learning-rate": 0.1, "hidden": (4, 2)}
+    with Federation(members(), seed=0) as fed:
+        assert fed.resume(file, method="fedavg", settings=same) is not None
+    with (
+        Federation(members(), seed=0) as fed,
+        pytest.raises(FederationError, match=r"learning-rate was 0\.1, this run has 0\.3; resume"),
+    ):
+        fed.resume(file, method="fedavg", settings=same | {"learning-rate": 0.3})
+
+
+def test_a_checkpoint_that_keeps_settings_is_not_judged_by_older_defaults(tmp_path):
+    file = tmp_path / "checkpoint"
+    begun(file, rate=0.3)
+    with Federation(members(), seed=0) as fed:
+        fed.resume(file, method="fedavg", settings={"rate": 0.3}, moved={"rate": (0.1, 0.3)})
+
+
+def test_a_run_may_be_longer_than_it_began(tmp_path):
+    file, clients = (
+        tmp_path / "checkpoint",
+        [Dataset(each.features, each.targets, ("x", "y"), each.name) for each in members()],
+    )
+    train_linear_model(clients, linear("fedavg", rounds=1), checkpoint=file)
+    assert train_linear_model(clients, linear("fedavg", rounds=3), checkpoint=file).rounds == 3
+    with pytest.raises(FederationError, match="local-epochs was 1, this run has 2"):
+        train_linear_model(clients, linear("fedavg", rounds=4, local_epochs=2), checkpoint=file)
+
+
+def test_a_checkpoint_of_a_later_version_is_refused_with_both_named(tmp_path, monkeypatch):
+    file = tmp_path / "checkpoint"
+    monkeypatch.setattr(checkpoint, "VERSION", 3)
+    begun(file)
+    monkeypatch.undo()
+    with (
+        Federation(members(), seed=0) as fed,
+        pytest.raises(FederationError, match="of version 3, this is version 2"),
+    ):
+        fed.resume(file)
 
 
 @pytest.mark.parametrize("targets", [np.array(["x", "y"] * 3), np.array([None] * 6)])

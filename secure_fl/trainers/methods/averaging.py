@@ -20,7 +20,7 @@ class LocalSteps(DrawnRounds):
 
     regresses: ClassVar[bool] = True
 
-    learning_rate: float = setting(0.3, "of local steps", above=0)
+    learning_rate: float = setting(0.3, "of local steps", above=0, moved=(0.1, 0.3))
     local_epochs: int = setting(1, "passes over a client's records in a round", least=1)
     local_batch: int = setting(64, "records of a local step", least=1)
     local_momentum: float = setting(0.9, "of local steps", least=0, below=1)
@@ -97,7 +97,9 @@ class FedAdam(Averaged):
 
     optimizer: ClassVar[str] = "Adam"
     usual_rate: ClassVar[float] = 0.1
-    server_rate: float | None = setting(None, "rate of Adam; default: 0.1", kind="number", above=0)
+    server_rate: float | None = setting(
+        None, "rate of Adam; default: 0.1", kind="number", above=0, moved=(0.01, 0.1)
+    )
 
 
 @method("fedprox", summary="local steps held near the global model", source="Li et al. 2020")
