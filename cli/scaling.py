@@ -17,10 +17,11 @@ _OPTIONS = (
     ),
     click.option(
         "--scaling",
-        type=click.Choice(["moments", "range", "none"]),
-        help="Of every feature before that: to mean 0 and deviation 1 over all clients, from one"
-        " masked sum; to [0, 1] by the ranges of --public; or none. Default: moments, none where"
-        " privacy is promised.",
+        type=click.Choice(["auto", "moments", "floored", "common", "range", "none"]),
+        help="Of every feature before that, from one masked sum: to mean 0 and deviation 1 over all"
+        " clients; divided by the median deviation where its own is less; or all by one number. To"
+        " [0, 1] by the ranges of --public; or none. Default: auto, for heads the one of the first"
+        " three that answers best, for models moments; none where privacy is promised.",
     ),
     click.option(
         "--public",

@@ -151,7 +151,7 @@ def train(
 
     chosen = chosen_method(method, model, settings)
     _refuse_options_of_others(chosen)
-    chosen, tried = _tuned(chosen, tuned)
+    chosen, tried, tuned_scaling = _tuned(chosen, tuned)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
         refuse_given({"test"}, "beside --federation; one party's heads do not answer alone")
@@ -191,7 +191,9 @@ def train(
             secure = settings["aggregate"] == "secure"
             fitted: Any = train_party(clients, manifest, method=chosen, secure=secure, **common)
         else:
-            map_of = chosen_scaling(scaling, public, reading, clients, promise, output)
+            map_of = chosen_scaling(
+                scaling or tuned_scaling, public, reading, clients, promise, output
+            )
             fitted = run(
                 clients,
                 chosen,
@@ -240,10 +242,13 @@ def _targets(targets: str | None, chosen: Settings, federation: Path | None) -> 
     return names
 
 
-def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
-    """The method with the best settings of a file of `securefl tune`, and what was tried."""
+def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...], str | None]:
+    """The method with the best settings of a file of `securefl tune`, what was tried, its scaling.
+
+    The scaling is None for public ranges, which must be given again.
+    """
     if tuned is None:
-        return chosen, ()
+        return chosen, (), None
     from secure_fl.trainers.head_tuning import best_of
     from secure_fl.training.preparing import chosen_head
     from secure_fl.training.tuning import load_tuned
@@ -254,9 +259,9 @@ def _tuned(chosen: Any, tuned: Path | None) -> tuple[Any, tuple[Any, ...]]:
     )
     tried = load_tuned(tuned)
     best = best_of(tried)
-    if best.bits is not None:
+    if best.choice.bits is not None:
         refuse_given({"bits", "code_range"}, "beside --tuned, whose file says it")
-    return chosen_head(chosen, best), tried
+    return chosen_head(chosen, best.choice), tried, best.scaling or None
 
 
 def _learned(fitted: Any, test: Any, private: bool, disjoint: bool) -> Any:

@@ -157,16 +157,17 @@ def _tune_heads(
     from secure_fl.files import refuse_existing
     from secure_fl.trainers.head_tuning import tune_head
     from secure_fl.trainers.methods.kahm import KAHMHeads
-    from secure_fl.training.preparing import scaling_for
+    from secure_fl.training.preparing import scalings_for
     from secure_fl.training.tuning import save_tuned
 
     if out is not None:
         refuse_existing(out)
-    tried = tune_head(clients, scaling_for(clients, scaling, scale, KAHMHeads()), choices, progress)
+    scalings = scalings_for(clients, scaling, scale, KAHMHeads())
+    tried = tune_head(clients, scalings, choices, progress)
     if out is not None:
         save_tuned(out, tried)
     return [
-        {"settings": each.choice.text(), "right": each.right, "records": each.records}
+        {"settings": each.text(), "right": each.right, "records": each.records}
         for each in tried
     ]
 

@@ -7,7 +7,7 @@ that masks, another order of the clients or an offset of the features change no 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,15 @@ LARGEST = 2.0**80
 """Of a feature, so that totals of squares of 2^40 records have room by far."""
 NO_SPREAD = 2.0**-44
 """A deviation below this part of the mean is the rounding of equal numbers."""
+
+Spread = Literal["moments", "floored", "common"]
+"""What a feature is divided by: its own deviation; that, but at least the median of all features'
+deviations; one number, the root of the mean of their squares.
+
+Own deviations make features of other units alike, and a feature that hardly ever varies (a pixel at
+the rim, a rare word) as loud as all others. The median leaves it as quiet as it is. One number is
+for features of one unit, such as pixels."""
+SPREADS: tuple[Spread, ...] = get_args(Spread)
 
 
 @client_step
@@ -84,33 +93,49 @@ def _total(digits: NDArray[np.float64]) -> Fraction:
 
 
 def scaling_of_moments(
-    digits: NDArray[np.float64], factor: float, *, unit_rows: bool = False
+    digits: NDArray[np.float64],
+    factor: float,
+    *,
+    unit_rows: bool = False,
+    spread: Spread = "moments",
 ) -> Scaling:
-    """The scaling to mean 0 and deviation 1; a feature that does not vary becomes 0.
+    """The scaling to mean 0 and deviation 1, or below; a feature that does not vary becomes 0.
 
     Args:
         digits: sum over clients of what `feature_digits` gives.
         factor: on all features.
         unit_rows: divide all by one number more, so that records have a mean squared length of 1.
+        spread: what features are divided by.
     """
+    offsets, deviations = _means_and_deviations(digits)
+    varying = deviations > 0
+    spreads = np.ones(len(deviations))
+    if varying.any():
+        own = deviations[varying]
+        spreads[varying] = {
+            "moments": own,
+            "floored": np.maximum(own, np.median(own)),
+            "common": np.full(len(own), np.sqrt(np.mean(np.square(own)))),
+        }[spread]
+        if unit_rows:
+            # What does not vary is 0 whatever it is divided by.
+            spreads *= np.sqrt(np.sum(np.square(deviations / spreads)))
+    return Scaling(kind="moments", factor=factor, offsets=offsets, spreads=spreads.tolist())
+
+
+def _means_and_deviations(digits: NDArray[np.float64]) -> tuple[list[float], NDArray[np.float64]]:
+    """Of every feature, (d,) each; the deviation is 0 where only rounding is left of it."""
     n, *totals = [_total(each) for each in digits]
     d = len(totals) // POWERS
-    offsets, spreads, length = [], [], 0.0
+    means, deviations = [], []
     for j in range(d):
         sums = [n, *(totals[k * d + j] for k in range(POWERS))]
         mean = sums[1] / n
         second = _power_sums(-mean, sums)[1] / n
         deviation = math.sqrt(max(second, Fraction(0)))
-        offsets.append(float(mean))
-        if not deviation > NO_SPREAD * abs(offsets[-1]):
-            spreads.append(1.0)
-        else:
-            length += 1.0
-            spreads.append(deviation)
-    if unit_rows and length > 0:
-        # What does not vary is 0 whatever it is divided by.
-        spreads = [each * math.sqrt(length) for each in spreads]
-    return Scaling(kind="moments", factor=factor, offsets=offsets, spreads=spreads)
+        means.append(float(mean))
+        deviations.append(deviation if deviation > NO_SPREAD * abs(means[-1]) else 0.0)
+    return means, np.array(deviations)
 
 
 def moments_scaling(
@@ -118,8 +143,18 @@ def moments_scaling(
     factor: float = 1.0,
     *,
     unit_rows: bool = False,
+    spread: Spread = "moments",
 ) -> Scaling:
     """The scaling of `scaling_of_moments` over all clients' records, by one masked sum.
+
+    Raises:
+        FeatureError: a feature is too large.
+    """
+    return scaling_of_moments(summed_moments(clients), factor, unit_rows=unit_rows, spread=spread)
+
+
+def summed_moments(clients: Sequence[Dataset] | Sequence[TargetSet]) -> NDArray[np.float64]:
+    """The sum over clients of what `feature_digits` gives, masked.
 
     One client's sum is its own, and not masked.
 
@@ -129,4 +164,5 @@ def moments_scaling(
     members = [Client(each.name, each.X, each.y) for each in clients]
     masked = SecureAggregation(clip=2.0**DIGIT_BITS, outside="error")
     with Federation(members, aggregation=masked if len(members) > 1 else None) as fed:
-        return scaling_of_moments(fed.sum(local_feature_moments), factor, unit_rows=unit_rows)
+        total: NDArray[np.float64] = fed.sum(local_feature_moments)
+    return total

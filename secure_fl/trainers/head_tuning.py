@@ -1,4 +1,6 @@
-"""Settings of a head chosen by cross-validation inside the clients, by one masked sum a setting.
+"""Settings of a head, and its features' scaling, by cross-validation inside the clients.
+
+One masked sum a setting.
 
 Every client leaves out a third of its records in turn, makes a head of the rest, and counts how
 many of those that were left out this head alone classifies rightly. The server hears the sum of the
@@ -9,7 +11,7 @@ The counts are not private: one record, in the part that is trained on, may chan
 all others. Where privacy is promised, tune on public records.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -75,15 +77,26 @@ CANDIDATES = (
 
 @attrs.frozen
 class Tried:
-    """A setting, with records that were classified rightly and records in all."""
+    """A setting, with records that were classified rightly and records in all.
+
+    Attributes:
+        choice: the setting.
+        right, records: the counts.
+        scaling: the name under which features were scaled; "" for public ranges.
+    """
 
     choice: HeadChoice
     right: int
     records: int
+    scaling: str = ""
+
+    def text(self) -> str:
+        """As options of `securefl train`."""
+        return f"{f'--scaling {self.scaling} ' if self.scaling else ''}{self.choice.text()}"
 
     def recorded(self) -> tuple[str, int, int]:
         """As the manifest keeps it."""
-        return self.choice.text(), self.right, self.records
+        return self.text(), self.right, self.records
 
 
 @client_step
@@ -136,41 +149,50 @@ def folds_of(y: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 def tune_head(
     clients: Sequence[Dataset],
-    scale: Scale,
+    scalings: Mapping[str, Scale],
     candidates: Sequence[HeadChoice] = CANDIDATES,
     progress: Progress = quiet,
 ) -> tuple[Tried, ...]:
-    """Counts for every candidate, in their order, by one masked sum each.
+    """Counts for every candidate under every scaling, in their order, by one masked sum each.
 
     One client's sums are its own, and not masked.
 
     Args:
         clients: with the same classes and features.
-        scale: of the features.
+        scalings: of the features, by name; at least one.
         candidates: at least one.
-        progress: told after every candidate.
+        progress: told after every sum.
 
     Raises:
         InputError: no candidate, or a setting out of range.
     """
-    if not candidates:
+    if not candidates or not scalings:
         raise InputError("tuning: no setting to try")
+    found: list[Tried] = []
+    for name, scale in scalings.items():
+        for choice, right, records in _counted(clients, scale, candidates):
+            found.append(Tried(choice, right, records, name))
+            progress("tuning", len(found), len(scalings) * len(candidates))
+    return tuple(found)
+
+
+def _counted(
+    clients: Sequence[Dataset], scale: Scale, candidates: Sequence[HeadChoice]
+) -> Iterator[tuple[HeadChoice, int, int]]:
+    """Candidates with right answers and records, under one scaling."""
     members = [
         Client(each.name, scaled_features(each.X, scale, np.float32, where=each.where), each.y)
         for each in clients
     ]
     masked = SecureAggregation(clip=2.0**40, outside="error") if len(members) > 1 else None
-    found = []
     with Federation(members, aggregation=masked) as fed:
-        for i, each in enumerate(candidates):
+        for each in candidates:
             *kernel, bits, low, high = attrs.astuple(each)
             asked = *kernel, bits or 0, low, high, len(clients[0].classes)
             total = fed.sum(local_right_answers, *asked)
-            found.append(Tried(each, int(total[0]), int(total[1])))
-            progress("tuning", i + 1, len(candidates))
-    return tuple(found)
+            yield each, int(total[0]), int(total[1])
 
 
-def best_of(tried: Sequence[Tried]) -> HeadChoice:
+def best_of(tried: Sequence[Tried]) -> Tried:
     """The setting with the most right answers, the first one among equals."""
-    return max(tried, key=lambda each: each.right).choice
+    return max(tried, key=lambda each: each.right)

@@ -1,21 +1,27 @@
 """What is done to features before a method sees them, and what a promise of privacy forbids."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import attrs
 
-from secure_fl.data import Dataset, Scaling
+from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.privacy.promises import Promise
-from secure_fl.trainers.feature_moments import moments_scaling
+from secure_fl.trainers.feature_moments import SPREADS, Spread, scaling_of_moments, summed_moments
 from secure_fl.trainers.head_tuning import HeadChoice
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
 from secure_fl.trainers.settings import Settings
 
-DEFAULT_SCALING: Literal["none", "moments"] = "moments"
+ScalingWord = Literal["none", "auto", "moments", "floored", "common"]
+"""Features as they are; what suits the method; by moments, and what each is divided by."""
+AskedScaling: TypeAlias = ScalingWord | Scaling
+DEFAULT_SCALING: ScalingWord = "auto"
 """Of the command where nothing is said and no privacy promised; `python -m benchmarks.defaults`
 measures it."""
+OF_HEADS: tuple[Spread, ...] = ("floored", "common", "moments")
+"""What "auto" is for heads, the first one where nothing is tuned: no single one is near the best on
+tables, on images and on records of few non-zero entries alike."""
 
 
 def chosen_head(method: KAHMHeads, choice: HeadChoice) -> KAHMHeads:
@@ -23,19 +29,30 @@ def chosen_head(method: KAHMHeads, choice: HeadChoice) -> KAHMHeads:
     return attrs.evolve(method, **choice.settings())
 
 
-def scaling_for(
-    clients: Sequence[Dataset],
-    scaling: Literal["none", "moments"] | Scaling,
+def scalings_for(
+    clients: Sequence[Dataset] | Sequence[TargetSet],
+    scaling: AskedScaling,
     factor: float,
     method: Settings,
-) -> Scaling:
-    """The scaling that `train` would take, without a promise.
+    promise: Promise | None = None,
+) -> dict[str, Scaling]:
+    """The scalings that `train` may take, by name; the first one where nothing is tuned.
+
+    Whatever moments they need is one masked sum. Public ranges have the name "".
 
     Raises:
+        InputError: as `known_scaling`.
         FeatureError: a feature is too large.
     """
-    known = known_scaling(scaling, factor, None)
-    return known or moments_scaling(clients, factor, unit_rows=by_length(method))
+    known = known_scaling(scaling, factor, promise)
+    if known is not None:
+        return {scaling if isinstance(scaling, str) else "": known}
+    words: Sequence[Spread] = [word for word in SPREADS if word == scaling]
+    if scaling == "auto":
+        words = OF_HEADS if isinstance(method, CodedHeads) else ("moments",)
+    digits, by = summed_moments(clients), by_length(method)
+    found = [scaling_of_moments(digits, factor, unit_rows=by, spread=word) for word in words]
+    return dict(zip(words, found, strict=True))
 
 
 def by_length(method: Settings) -> bool:
@@ -44,11 +61,13 @@ def by_length(method: Settings) -> bool:
 
 
 def known_scaling(
-    scaling: Literal["none", "moments"] | Scaling, factor: float, promise: Promise | None
+    scaling: AskedScaling, factor: float, promise: Promise | None
 ) -> Scaling | None:
     """The scaling, where no client must be asked for it; refuses what a promise forbids."""
     kind = scaling if isinstance(scaling, str) else scaling.kind
-    if promise is not None and kind == "moments":
+    if isinstance(scaling, str) and scaling not in get_args(ScalingWord):
+        raise InputError(f"scaling: {scaling!r}, expected one of {', '.join(get_args(ScalingWord))}")
+    if promise is not None and kind not in ("none", "range"):
         raise InputError(
             "scaling: means and deviations of the clients' records are not private, and these"
             " options promise privacy; scale by public ranges (--scaling range --public FILE), or"
@@ -56,5 +75,4 @@ def known_scaling(
         )
     if isinstance(scaling, Scaling):
         return attrs.evolve(scaling, factor=factor)
-    plain = Scaling(factor=factor)
-    return None if scaling == "moments" else plain
+    return Scaling(factor=factor) if scaling == "none" else None

@@ -8,11 +8,11 @@ disk are proven, the privacy is booked, and only then is anything private comput
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 
-from secure_fl.data import Dataset, Scaling, TargetSet
+from secure_fl.data import Dataset, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import reserve
@@ -26,7 +26,6 @@ from secure_fl.privacy.promises import (
     client_privacy,
 )
 from secure_fl.progress import Progress, quiet
-from secure_fl.trainers.feature_moments import moments_scaling
 from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_head
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
@@ -37,7 +36,7 @@ from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.heads import federation_of_heads, fit_heads, place_of
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import check_cohort, prove_checkpoint
-from secure_fl.training.preparing import by_length, chosen_head, known_scaling
+from secure_fl.training.preparing import AskedScaling, chosen_head, known_scaling, scalings_for
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -50,7 +49,7 @@ def train(
     secure: bool = False,
     seed: int = 0,
     scale: float = 1.0,
-    scaling: Literal["none", "moments"] | Scaling = "none",
+    scaling: AskedScaling = "none",
     tried: Sequence[Tried] = (),
     settle: bool = False,
     encoder: str = "none",
@@ -72,8 +71,10 @@ def train(
         secure: whether sums are masked, so that the server sees them alone.
         seed: of the experiment's randomness.
         scale: constant factor on all features.
-        scaling: of every feature before the factor: "moments" asks all clients for their means and
-            deviations in one masked sum; or a scaling of public numbers.
+        scaling: of every feature before the factor: "moments", "floored" and "common" (see
+            `secure_fl.trainers.feature_moments.Spread`) ask all clients for their means and
+            deviations in one masked sum; "auto" takes the first for models, and tunes heads with
+            all three; or a scaling of public numbers.
         tried: of heads: settings that were compared before, for the manifest.
         settle: of models by rounds: whether to end before the last round, when the objective of all
             clients stops falling; one masked sum a round more.
@@ -100,7 +101,7 @@ def train(
         dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
         QuorumError, DivergedError: the run failed.
     """
-    known = known_scaling(scaling, scale, promise)
+    known_scaling(scaling, scale, promise)
     if settle and promise is not None:
         raise InputError(
             "rounds: auto looks at the clients' objective, and the number of rounds must be known"
@@ -115,13 +116,15 @@ def train(
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     check_cohort(method, len(clients), secure=secure)
     with place_of(out) as aside:
-        told = known or moments_scaling(clients, scale, unit_rows=by_length(method))
+        scalings = scalings_for(clients, scaling, scale, method, promise)
+        told = next(iter(scalings.values()))
         if isinstance(method, CodedHeads):
             clients = with_classes(clients, method.method)
             if isinstance(method, KAHMHeads) and method.tuned and promise is None:
                 candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
-                tried = tune_head(clients, told, candidates, on_progress)
-                method = chosen_head(method, best_of(tried))
+                tried = tune_head(clients, scalings, candidates, on_progress)
+                best = best_of(tried)
+                method, told = chosen_head(method, best.choice), scalings[best.scaling]
             manifest = federation_of_heads(
                 clients, method, promise, scale=told, encoder=encoder, tried=tried
             )

@@ -19,11 +19,14 @@ from secure_fl.errors import DivergedError, InputError
 from secure_fl.federation import Client, Federation, SecureAggregation, Tree, client_step
 from secure_fl.files import read_json_object
 from secure_fl.progress import Progress, quiet
+from secure_fl.trainers.feature_moments import SPREADS
 from secure_fl.trainers.head_tuning import HeadChoice, Tried, folds_of
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.train import train
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, 2)
+"""Version 1 does not name its scaling."""
 MAX_BYTES = 2**20
 
 
@@ -114,7 +117,12 @@ def save_tuned(path: Path, tried: Sequence[Tried]) -> None:
     content = {
         "format": FORMAT_VERSION,
         "tried": [
-            {**attrs.asdict(each.choice), "right": each.right, "records": each.records}
+            {
+                **attrs.asdict(each.choice),
+                "right": each.right,
+                "records": each.records,
+                "scaling": each.scaling,
+            }
             for each in tried
         ],
     }
@@ -128,16 +136,19 @@ def load_tuned(path: Path) -> tuple[Tried, ...]:
         InputError: absent, too large, of another version, or damaged.
     """
     content = read_json_object(path, MAX_BYTES, "result of `securefl tune --out`")
-    if content.get("format") != FORMAT_VERSION:
+    if content.get("format") not in READ_VERSIONS:
         raise InputError(
-            f"{path}: format version {content.get('format')}, this securefl reads version"
-            f" {FORMAT_VERSION}"
+            f"{path}: format version {content.get('format')}, this securefl reads versions"
+            f" {', '.join(map(str, READ_VERSIONS))}"
         )
     try:
         found = []
         for each in content["tried"]:
             right, records = int(each.pop("right")), int(each.pop("records"))
-            found.append(Tried(HeadChoice(**each), right, records))
+            scaling = str(each.pop("scaling", ""))
+            if scaling not in ("", "none", *SPREADS):
+                raise ValueError(f"scaling {scaling!r}")
+            found.append(Tried(HeadChoice(**each), right, records, scaling))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: is no result of `securefl tune --out` ({error})") from None
     if not found:

@@ -63,6 +63,22 @@ def test_rows_may_be_of_unit_length_and_what_does_not_vary_does_not_count():
     assert np.mean(np.sum(scaled**2, axis=1)) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("spread", "divisors"),
+    [("moments", [4, 2, 1, 1]), ("floored", [4, 2, 2, 1]), ("common", [7**0.5] * 3 + [1])],
+)
+def test_deviations_are_floored_by_their_median_or_become_one_number(spread, divisors):
+    """Deviations 4, 2 and 1, and a feature that does not vary, which counts nowhere."""
+    X = np.array([[4.0, -2.0, 1.0, 3.0], [-4.0, 2.0, -1.0, 3.0]])
+    found = moments_scaling([dataset(X)], spread=spread)
+    np.testing.assert_allclose(found.spreads, divisors, rtol=1e-12)
+    unit = moments_scaling([dataset(X)], unit_rows=True, spread=spread)
+    scaled = scaled_features(X, unit, np.float64, where="x")
+    assert np.mean(np.sum(scaled**2, axis=1)) == pytest.approx(1.0)
+    ratio = np.array(unit.spreads) / found.spreads
+    np.testing.assert_allclose(ratio, ratio[0])
+
+
 def test_a_feature_of_equal_numbers_becomes_0():
     """0.1 is rounded, and so is the mean of several: what is left is no deviation."""
     scaling = moments_scaling([dataset(np.full((7, 1), 0.1)), dataset(np.full((3, 1), 0.1), "b")])

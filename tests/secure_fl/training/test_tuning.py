@@ -22,6 +22,7 @@ from secure_fl.trainers.head_tuning import (
 )
 from secure_fl.trainers.methods.averaging import FedAvg
 from secure_fl.trainers.methods.kahm import KAHMHeads
+from secure_fl.training.preparing import OF_HEADS, scalings_for
 from secure_fl.training.train import train
 from secure_fl.training.tuning import load_tuned, save_tuned, tune_models
 from tests.cli.command import securefl
@@ -50,7 +51,7 @@ def test_every_class_is_dealt_out_over_the_folds():
 
 def test_the_masked_sums_are_the_counts_of_a_cross_validation(clients):
     choice = HeadChoice(batch_size=4, regularisation="relative", regularisation_factor=0.3)
-    (found,) = tune_head(clients, 1.0, [choice])
+    (found,) = tune_head(clients, {"": 1.0}, [choice])
     right = 0
     for each in clients:
         fold = folds_of(each.y)
@@ -71,9 +72,9 @@ def test_the_masked_sums_are_the_counts_of_a_cross_validation(clients):
 def test_coarse_codes_cannot_win_against_none(clients):
     choice = CANDIDATES[0]
     coarse = HeadChoice(**{**choice.settings(), "bits": 4, "low": 0.0, "high": 0.01})
-    exact, rounded = tune_head(clients, 1.0, [choice, coarse])
+    exact, rounded = tune_head(clients, {"": 1.0}, [choice, coarse])
     assert rounded.right < exact.right
-    assert best_of([exact, rounded]) == choice
+    assert best_of([exact, rounded]).choice == choice
 
 
 def test_a_head_of_which_nothing_is_said_is_tuned_and_the_manifest_keeps_what_was_tried(
@@ -81,11 +82,42 @@ def test_a_head_of_which_nothing_is_said_is_tuned_and_the_manifest_keeps_what_wa
 ):
     train(clients, KAHMHeads(), scaling="moments", out=tmp_path / "run")
     manifest = load_manifest(tmp_path / "run")
-    assert [each[0] for each in manifest.tried] == [each.text() for each in CANDIDATES]
+    expected = [f"--scaling moments {each.text()}" for each in CANDIDATES]
+    assert [each[0] for each in manifest.tried] == expected
     best = max(manifest.tried, key=lambda each: each[1])
-    assert best[0].startswith(f"--batch-size {manifest.batch_size} --lambda relative")
+    chosen = f"--scaling moments --batch-size {manifest.batch_size} --lambda relative"
+    assert best[0].startswith(chosen)
     said = train(clients, KAHMHeads(batch_size=7), scaling="moments").manifest
     assert (said.tried, said.batch_size, said.regularisation) == ((), 7, "absolute")
+
+
+def test_the_scaling_of_a_head_is_chosen_with_its_setting_by_the_sums_of_right_answers():
+    """Signal in pixels that share a unit, noise in ones that hardly vary: one number for all."""
+    rng = np.random.default_rng(1)
+    parts = []
+    for name in ("north", "south"):
+        y = rng.integers(0, 3, 45)
+        signal = np.eye(3)[y] + 0.3 * rng.normal(size=(45, 3))
+        noise = 1e-3 * rng.normal(size=(45, 40))
+        parts.append(Dataset(np.hstack([signal, noise]), y, CLASSES, name))
+    found = train(parts, KAHMHeads(), scaling="auto").manifest
+    right = dict.fromkeys(OF_HEADS, 0)
+    for text, count, _ in found.tried:
+        word = text.split()[1]
+        right[word] = max(right[word], count)
+    assert right["common"] > right["moments"] + 10
+    assert len(set(found.spreads)) == 1
+    assert len(found.tried) == len(OF_HEADS) * len(CANDIDATES)
+
+
+def test_a_head_that_is_not_tuned_has_the_first_scaling_and_a_model_its_own(clients):
+    said = train(clients, KAHMHeads(batch_size=7), scaling="auto").manifest
+    first = scalings_for(clients, OF_HEADS[0], 1.0, KAHMHeads())[OF_HEADS[0]]
+    assert said.spreads == first.spreads
+    model = train(clients, FedAvg(rounds=1), scaling="auto").model
+    assert model.scaling_map == scalings_for(clients, "moments", 1.0, FedAvg())["moments"]
+    with pytest.raises(InputError, match="scaling: 'moment', expected one of none, auto, moments"):
+        train(clients, KAHMHeads(), scaling="moment")
 
 
 def test_neither_counts_nor_moments_of_private_records_go_into_a_private_release(clients, tmp_path):
@@ -114,7 +146,7 @@ def test_models_are_trained_on_two_thirds_and_counted_on_the_rest(clients):
 
 
 def test_what_was_tried_comes_back_from_its_file(tmp_path):
-    tried = (Tried(CANDIDATES[0], 3, 9), Tried(HeadChoice(bits=8, low=0.25), 4, 9))
+    tried = (Tried(CANDIDATES[0], 3, 9), Tried(HeadChoice(bits=8, low=0.25), 4, 9, "floored"))
     save_tuned(tmp_path / "tuned.json", tried)
     assert load_tuned(tmp_path / "tuned.json") == tried
     (tmp_path / "tuned.json").write_text(json.dumps({"format": 1, "tried": [{"bits": 4}]}))
@@ -131,14 +163,17 @@ def test_the_command_tunes_heads_and_models_and_train_takes_the_file(clients, tm
         "--out", tmp_path / "tuned.json", "--json",
     )  # fmt: skip
     found = json.loads(out)
-    assert len(found["tried"]) == 2
+    assert len(found["tried"]) == 2 * len(OF_HEADS)
     run = tmp_path / "run"
     out, _ = securefl(
         "train", tmp_path / "clients", "--tuned", tmp_path / "tuned.json", "--out", run, "--json"
     )
     facts = json.loads(out)["manifest"]
-    assert found["best"].startswith(f"--batch-size {facts['batch_size']} ")
-    assert len(facts["tried"]) == 2
+    _, scaling, rest = found["best"].split(" ", 2)
+    assert rest.startswith(f"--batch-size {facts['batch_size']} ")
+    assert len(facts["tried"]) == 2 * len(OF_HEADS)
+    own = scalings_for(clients, scaling, 1.0, KAHMHeads())[scaling]
+    assert tuple(facts["spreads"]) == own.spreads
     save_tuned(tmp_path / "coded.json", (Tried(HeadChoice(bits=6), 1, 2),))
     coded = ("train", tmp_path / "clients", "--tuned", tmp_path / "coded.json", "--bits", 8)
     _, err = securefl(*coded, "--out", tmp_path / "no", check=2)
