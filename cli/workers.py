@@ -55,9 +55,16 @@ def remotes(
     from secure_fl.service.extra import check_extra
 
     check_extra()
-    from secure_fl.service.cluster import read_workers
+    from secure_fl.service.cluster import Calling
 
-    return read_workers(workers, members, identity, authority=authority, insecure=insecure)
+    calling = Calling(
+        addresses=tuple(workers),
+        members=members,
+        identity=identity,
+        authority=authority,
+        insecure=insecure,
+    )
+    return calling.workers()
 
 
 def answered_by(

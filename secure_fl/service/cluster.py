@@ -6,7 +6,9 @@ and no more: evaluation keys, public keys and ciphertexts.
 """
 
 import hashlib
+import json
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from fhe.slicing import check_part, join_answers, needed, spans_of
 from secure_fl.errors import AwayError, FormatError, InputError, ServiceError
 from secure_fl.service.channel import Channel
 from secure_fl.service.coordinator import TrainingCircle, read_circle, read_party
+from secure_fl.service.members import Member
 from secure_fl.service.slices import EVALUATOR, Slice, as_json, digest_of, release
 
 RETRY = 1.0
@@ -91,52 +94,78 @@ def _part(told: Mapping[str, Any]) -> float:
     return done / total
 
 
-def read_workers(
-    addresses: Sequence[str],
-    members: Path,
-    identity: Path,
-    *,
-    authority: Path | None = None,
-    insecure: bool = False,
-) -> list[Remote]:
-    """Workers to call.
+@frozen(kw_only=True)
+class Calling:
+    """How an evaluator calls its workers.
 
-    Args:
-        addresses: NAME=URL each.
+    Attributes:
+        addresses: NAME=URL each; at least one.
         members: file of the evaluator's and all workers' keys.
         identity: the evaluator's secret file.
         authority: PEM file of who signed the workers' certificates; None trusts the system's.
         insecure: allow plain HTTP beyond loopback.
-
-    Raises:
-        InputError: a file or an address cannot be used, or a worker is no member.
     """
-    circle = read_circle(members, EVALUATOR)
-    own = read_party(identity, EVALUATOR, circle)
-    urls: dict[str, str] = {}
-    for each in addresses:
-        name, equals, url = each.partition("=")
-        if not equals or name in urls:
-            raise InputError(f"--workers {each[:80]!r}: expected NAME=https://HOST:PORT, each once")
-        if name not in circle.clients:
-            raise InputError(f"--workers {name[:80]!r}: {members} has no key of this worker")
-        urls[name] = url
-    return [
-        Remote(
-            name,
-            Channel(
-                *(url, own, circle),
-                recipient=name,
-                authority=authority,
-                insecure=insecure,
-                patience=0.0,
-            ),
+
+    addresses: tuple[str, ...]
+    members: Path
+    identity: Path
+    authority: Path | None = None
+    insecure: bool = False
+
+    def workers(self) -> list[Remote]:
+        """The workers, not called yet.
+
+        Raises:
+            InputError: a file or an address cannot be used, or a worker is no member.
+        """
+        circle = read_circle(self.members, EVALUATOR)
+        own = read_party(self.identity, EVALUATOR, circle)
+        urls: dict[str, str] = {}
+        for each in self.addresses:
+            name, equals, url = each.partition("=")
+            if not equals or name in urls:
+                raise InputError(f"--workers {each[:80]!r}: expected NAME=URL, each name once")
+            if name not in circle.clients:
+                raise InputError(f"--workers {name[:80]!r}: {self.members} has no key of it")
+            urls[name] = url
+        return [Remote(name, self._channel(name, url, own, circle)) for name, url in urls.items()]
+
+    def _channel(self, name: str, url: str, own: Member, circle: TrainingCircle) -> Channel:
+        return Channel(
+            *(url, own, circle),
+            recipient=name,
+            authority=self.authority,
+            insecure=self.insecure,
+            patience=0.0,
         )
-        for name, url in urls.items()
-    ]
+
+    def to_json(self) -> str:
+        """For the process that evaluates; names files, holds no secret."""
+        return json.dumps(
+            {
+                "addresses": self.addresses,
+                "members": str(self.members),
+                "identity": str(self.identity),
+                "authority": None if self.authority is None else str(self.authority),
+                "insecure": self.insecure,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Calling":
+        """Reads what `to_json` wrote."""
+        found = json.loads(text)
+        authority = found["authority"]
+        return cls(
+            addresses=tuple(found["addresses"]),
+            members=Path(found["members"]),
+            identity=Path(found["identity"]),
+            authority=None if authority is None else Path(authority),
+            insecure=found["insecure"],
+        )
 
 
-def read_worker_circle(members: Path, identity: Path, name: str) -> tuple[Any, TrainingCircle]:
+def read_worker_circle(members: Path, identity: Path, name: str) -> tuple[Member, TrainingCircle]:
     """A worker's secrets and its circle.
 
     Raises:
@@ -224,19 +253,19 @@ class _Job:
 
     def serve(self, worker: Remote, patience: float) -> None:
         """Has slices answered by one worker until there are none, or somebody failed."""
-        away = 0.0
+        heard = time.monotonic()
         while (number := self._take()) is not None:
             try:
                 answer = self._answered(worker, number)
             except AwayError as error:
-                away += RETRY
-                self._give_back(number, error if away >= patience else None)
-                threading.Event().wait(RETRY)
+                late = time.monotonic() - heard >= patience
+                self._give_back(number, error if late else None)
+                time.sleep(RETRY)
             except Exception as error:  # whatever it is, who waits must hear of it
                 self._fail(error)
                 return
             else:
-                away = 0.0
+                heard = time.monotonic()
                 self._keep(number, answer)
 
     def _answered(self, worker: Remote, number: int) -> Any:

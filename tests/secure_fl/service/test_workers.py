@@ -19,7 +19,7 @@ from secure_fl.demo.credentials import write_certificates
 from secure_fl.demo.flower_parties import free_port, loopback
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.service import cluster
-from secure_fl.service.cluster import evaluate_on, read_worker_circle, read_workers
+from secure_fl.service.cluster import Calling, evaluate_on, read_worker_circle
 from secure_fl.service.serving import Address, configured, sockets_of
 from secure_fl.service.slice_worker import SliceWorker
 from secure_fl.service.slices import Slice, digest_of, release
@@ -95,7 +95,12 @@ def workers(folder, addresses):
 
 
 def called(folder, *addresses, key="evaluator"):
-    return read_workers(addresses, folder / "members.json", folder / f"{key}.key")
+    return calling(folder, addresses, identity=folder / f"{key}.key").workers()
+
+
+def calling(folder, addresses, **changed):
+    facts = {"members": folder / "members.json", "identity": folder / "evaluator.key", **changed}
+    return Calling(addresses=tuple(addresses), **facts)
 
 
 def asked(folder, sent, **changed):
@@ -189,12 +194,7 @@ def test_a_worker_killed_within_a_slice_costs_that_slice_only(folder, tmp_path):
         addresses = [start(net, folder, name, certificates) for name in NAMES[1:]]
         for name in NAMES[1:]:
             wait_for(lambda name=name: "stop it with" in net.log(name))
-        workers = read_workers(
-            addresses,
-            folder / "members.json",
-            folder / "evaluator.key",
-            authority=certificates.authority,
-        )
+        workers = calling(folder, addresses, authority=certificates.authority).workers()
 
         def kill():
             wait_for(lambda: net.log("w2").count("a slice of") == 2)
