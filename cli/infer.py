@@ -14,14 +14,17 @@ from cli.keys import new_batch
 from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
 from cli.output import Output, human_bytes, output_options
 from cli.query import SUFFIX, keys_option, rows_option, run_option
+from cli.workers import answered_by, remotes, workers_options
 
 if TYPE_CHECKING:
     from secure_fl.heads.head import Head
     from secure_fl.heads.judging import Band
     from secure_fl.heads.manifest import Manifest
+    from secure_fl.service.cluster import Remote
 
 _OF_MASKED = frozenset({"quorum", "degree", "exact_heads", "distance", "calibrate", "unknown_from"})
-_OF_CIPHERTEXTS = frozenset({"keys", "out"})
+_OF_WORKERS = frozenset({"members", "identity", "authority", "insecure"})
+_OF_CIPHERTEXTS = frozenset({"keys", "out", "workers"}) | _OF_WORKERS
 _OF_QUERIES = frozenset({"run", "rows", "label_column", "ignore_column", "features"})
 _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
 
@@ -71,6 +74,7 @@ _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
     is_flag=True,
     help="Accuracy on labelled QUERIES without each contributor in turn, by the heads here.",
 )
+@workers_options
 @read_options
 @output_options
 def infer(
@@ -90,6 +94,11 @@ def infer(
     calibrate: Path | None,
     unknown_from: float | None,
     leave_one_out: bool,
+    workers: tuple[str, ...],
+    members: Path | None,
+    identity: Path | None,
+    authority: Path | None,
+    insecure: bool,
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
@@ -114,7 +123,8 @@ def infer(
             raise click.UsageError("encrypted answers need --keys and --out")
         _refuse_masked(run)
         refuse_given(_OF_QUERIES, "for encrypted answers; contributions hold all of it")
-        _infer_encrypted(output, sources, keys, out)
+        remote = remotes(workers, members, identity, authority, insecure)
+        _infer_encrypted(output, sources, keys, out, remote)
         return
     if run is None or len(sources) != 1:
         raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
@@ -160,7 +170,9 @@ def _contributions(sources: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _infer_encrypted(output: Output, sources: tuple[Path, ...], keys: Path, out: Path) -> None:
+def _infer_encrypted(
+    output: Output, sources: tuple[Path, ...], keys: Path, out: Path, workers: "list[Remote]"
+) -> None:
     import fhe
     from fhe.advice import advice
     from fhe.answered import recorded, refuse_answered, refuse_unwritable
@@ -177,7 +189,10 @@ def _infer_encrypted(output: Output, sources: tuple[Path, ...], keys: Path, out:
     prove_writable(out, 0)
     output.note(advice(evaluation.parameters, messages[0].queries))
     with output.progress() as progress:
-        answer = fhe.evaluate(messages, evaluation, public, progress=progress)
+        if workers:
+            answer = answered_by(workers, messages, evaluation, public, keys, progress)
+        else:
+            answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
         with recorded(keys, answer):
             size = answer.save(out)

@@ -87,6 +87,14 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
     help="Rule masked: seconds for a contributor's message, from the second of a sum on.",
 )
 @click.option("--grace", default=30.0, show_default=True, help="Seconds to finish when stopped.")
+@click.option(
+    "--workers",
+    multiple=True,
+    metavar="NAME=URL",
+    help="A machine with `serve worker` that answers batches; once for each.",
+)
+@click.option("--members", type=_file, help='--workers: keys of "evaluator" and all workers.')
+@click.option("--authority", type=_file, help="--workers: PEM of who signed their certificates.")
 @output_options
 def evaluator(
     output: Output,
@@ -106,6 +114,9 @@ def evaluator(
     keep: float,
     step: float,
     grace: float,
+    workers: tuple[str, ...],
+    members: Path | None,
+    authority: Path | None,
 ) -> None:
     """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
 
@@ -114,6 +125,7 @@ def evaluator(
     from secure_fl.service.extra import check_extra
 
     check_extra()
+    from secure_fl.service.cluster import Calling
     from secure_fl.service.doors import Doors
     from secure_fl.service.evaluator import Evaluator
     from secure_fl.service.evaluator_app import make_app
@@ -131,6 +143,19 @@ def evaluator(
         doors=Doors(per_address=connections),
     )
     address.check()
+    calling = None
+    if workers:
+        if members is None:
+            raise click.UsageError("--workers needs --members; all calls are signed")
+        calling = Calling(
+            addresses=workers,
+            members=members,
+            identity=key,
+            authority=authority,
+            insecure=insecure,
+        )
+        # What cannot be used is said now, and not by the process that evaluates.
+        calling.workers()
     with output.progress() as progress:
         progress("loading circuits and keys", 0, 1)
         found = {
@@ -139,7 +164,7 @@ def evaluator(
         }
         progress("loading circuits and keys", 1, 1)
     limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep, step=step)
-    made = Evaluator(found, state, limits)
+    made = Evaluator(found, state, limits, calling)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
@@ -268,3 +293,61 @@ def client(
         url, config, authority=authority, insecure=insecure, proxy=proxy, note=output.note
     )
     output.result({"answered": answered}, f"stopped; {answered} messages answered")
+
+
+@serve.command()
+@click.option("--name", required=True, help="Of this worker in the members' file.")
+@click.option(
+    "--members", required=True, type=_file, help='Public keys of "evaluator" and its workers.'
+)
+@click.option("--identity", "key", required=True, type=_file, help="Secret file of the worker.")
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of keys and ciphertexts.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8446, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--certificate", type=_file, help="PEM file; needed where others can reach HOST.")
+@click.option("--certificate-key", type=_file, help="PEM file of its private key.")
+@click.option("--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data.")
+@click.option(
+    "--room",
+    default=16.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="GiB of files that are kept; the least lately used go first.",
+)
+@output_options
+def worker(
+    output: Output,
+    name: str,
+    members: Path,
+    key: Path,
+    state: Path,
+    host: str,
+    port: int,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    insecure: bool,
+    room: float,
+) -> None:
+    """Answer slices of batches for an evaluator (`infer --workers`); opens no ciphertext."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    from secure_fl.service.cluster import read_worker_circle
+    from secure_fl.service.serving import Address, serve
+    from secure_fl.service.slice_worker import SliceWorker
+
+    address = Address(
+        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
+    )
+    address.check()
+    own, circle = read_worker_circle(members, key, name)
+    made = SliceWorker(own, circle, state, int(room * 2**30))
+    output.note(
+        f'worker "{name}" on {host}:{port} (members {circle.fingerprint}); stop it with Ctrl+C'
+    )
+    serve(made.app(), address, stop=made.stop, ending=made.ending)

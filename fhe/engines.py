@@ -32,6 +32,7 @@ from .messages import Answer, Contribution
 from .parameters import RuleParameters
 from .public_key import PublicKey
 from .retirement import refuse_retired
+from .slicing import cut_batched
 
 ENGINES = ("tfhe", "bgv")
 
@@ -166,6 +167,7 @@ def evaluate(
     public: PublicKey,
     *,
     progress: Progress = quiet,
+    queries: range | None = None,
 ) -> Answer: ...
 @overload
 def evaluate(
@@ -174,6 +176,7 @@ def evaluate(
     public: BatchedPublicKey,
     *,
     progress: Progress = quiet,
+    queries: range | None = None,
 ) -> BatchedAnswer: ...
 @overload
 def evaluate(
@@ -182,6 +185,7 @@ def evaluate(
     public: AnyPublicKey,
     *,
     progress: Progress = quiet,
+    queries: range | None = None,
 ) -> AnyAnswer: ...
 def evaluate(
     contributions: Sequence[Any],
@@ -189,6 +193,7 @@ def evaluate(
     public: AnyPublicKey,
     *,
     progress: Progress = quiet,
+    queries: range | None = None,
 ) -> AnyAnswer:
     """Runs the rule on one contribution of every contributor, on all cores.
 
@@ -197,9 +202,11 @@ def evaluate(
         keys: of the querier.
         public: of the querier, the key that the contributions are under.
         progress: told of every step.
+        queries: that are answered; None answers all. Of engine bgv whole sets.
 
     Raises:
-        InputError: the public key does not go with the evaluation keys.
+        InputError: the public key does not go with the evaluation keys, or the batch has no such
+            queries.
         ContributionError: one is missing, twice, or belongs to other keys, another engine,
             federation, rule or query batch; names the contributor.
         FormatError: a ciphertext cannot be read; names the contributor.
@@ -212,10 +219,14 @@ def evaluate(
                 f" evaluation keys are for {engine}; encrypt again with their public.key"
             )
     if isinstance(keys, BatchedEvaluationKeys):
+        if queries is not None:
+            contributions = [cut_batched(each, queries) for each in contributions]
         return _batched_evaluator.evaluate_batched(
             contributions, keys, cast(BatchedPublicKey, public), progress=progress
         )
-    return _evaluator.evaluate(contributions, keys, cast(PublicKey, public), progress=progress)
+    return _evaluator.evaluate(
+        contributions, keys, cast(PublicKey, public), progress=progress, queries=queries
+    )
 
 
 def read_answer(answer: AnyAnswer, keys: AnySecretKeys, *, queries: int | None = None) -> Ints:

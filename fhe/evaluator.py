@@ -17,7 +17,7 @@ from .keys import EvaluationKeys
 from .knockout import EQUAL, ONLY, Rows, function_name, last_kind, levels, rule_outputs, smallest
 from .library import signals_kept
 from .lwe_layout import result_of, split, to_value
-from .messages import Answer, Contribution, Sent
+from .messages import Answer, Contribution, Sent, check_span
 from .operands import call_in_blocks
 from .parameters import RuleParameters
 from .public_key import PublicKey, RingCiphertexts, check_size, to_integers
@@ -36,6 +36,7 @@ def evaluate(
     public: PublicKey,
     *,
     progress: Progress = quiet,
+    queries: range | None = None,
 ) -> Answer:
     """Runs the rule on one contribution of every contributor.
 
@@ -44,9 +45,11 @@ def evaluate(
         keys: of the querier.
         public: of the querier, the key that the contributions are under.
         progress: told after every block of comparisons, level by level.
+        queries: that are answered; None answers all.
 
     Raises:
-        InputError: the public key does not go with the evaluation keys.
+        InputError: the public key does not go with the evaluation keys, or the batch has no such
+            queries.
         ContributionError: one is missing, twice, or belongs to other keys, another federation,
             rule or query batch; names the contributor.
         FormatError: a ciphertext cannot be read, and names the contributor; or the evaluation keys
@@ -59,6 +62,8 @@ def evaluate(
         )
     ordered = checked(contributions, keys, public)
     first = ordered[0]
+    wanted = range(first.queries) if queries is None else queries
+    check_span(wanted, first.queries)
     progress("compiling", 0, 1)
     keys.check()
     # Before the first minute of work, not in its middle.
@@ -68,15 +73,15 @@ def evaluate(
 
     def integers(position: int) -> Words:
         each = ordered[position]
-        return to_integers(_ciphertexts(each), public, who=_who(each))
+        return to_integers(_ciphertexts(each), public, who=_who(each), queries=wanted)
 
-    rule_outputs(keys.parameters, integers, first.queries, results.run)
+    rule_outputs(keys.parameters, integers, len(wanted), results.run)
     return Answer(
         parameters=first.parameters,
         key=first.key,
         federation=first.federation,
         batch=first.batch,
-        queries=first.queries,
+        queries=len(wanted),
         content=b"".join(results.last),
     )
 

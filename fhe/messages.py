@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import attrs
 
 from .envelope import Envelope, pack, read_envelope, unpack, write_atomic
-from .errors import FormatError, VersionError
+from .errors import FormatError, InputError, VersionError
 from .parameters import RuleParameters
 
 
@@ -178,3 +178,13 @@ class Answer(Message):
     @classmethod
     def _parse(cls, envelope: Envelope, source: str) -> Self:
         return cls(**cls._facts(envelope, source), content=envelope.payload)
+
+
+def check_span(span: range, queries: int) -> None:
+    """Refuses what are no queries of a batch that follow each other.
+
+    Raises:
+        InputError: so.
+    """
+    if span.step != 1 or not 0 <= span.start < span.stop <= queries:
+        raise InputError(f"slice: queries {span.start} to {span.stop} of a batch of {queries}")

@@ -221,27 +221,35 @@ def encrypt_zero(matrix: Words, vector: Words, deviation: float) -> tuple[Words,
     return mask, body
 
 
-def extract(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Words:
+def extract(
+    ciphertexts: RingCiphertexts, public: PublicKey, *, who: str, queries: range | None = None
+) -> Words:
     """One LWE ciphertext a digit, without any secret: shape (queries x columns, k N + 1).
+
+    Args:
+        ciphertexts: of all digits.
+        public: that they are under.
+        who: sent them, for messages.
+        queries: whose digits are wanted; None wants all.
 
     Raises:
         InputError: under another public key; names `who`.
         FormatError: not as many words as the digits need; names `who`.
     """
     check_size(ciphertexts, public, who=who)
-    kind = public.kind
-    count = ciphertexts.shape[0] * ciphertexts.shape[1]
+    kind, (total, columns) = public.kind, ciphertexts.shape
+    wanted = range(total) if queries is None else queries
+    first, end, count = wanted.start * columns, wanted.stop * columns, total * columns
     words = np.frombuffer(ciphertexts.content, "<u8").astype(np.uint64)
-    rows = np.empty((count, kind.dimension + 1), np.uint64)
-    position = 0
-    for start in range(0, count, kind.degree):
-        used = min(kind.degree, count - start)
+    rows = np.empty((end - first, kind.dimension + 1), np.uint64)
+    for ring in range(first // kind.degree, -(-end // kind.degree)):
+        start = ring * kind.degree
+        position = ring * (kind.dimension + kind.degree)
         mask = words[position : position + kind.dimension].reshape(-1, kind.degree)
-        position += kind.dimension
-        for j in range(used):
-            rows[start + j, :-1] = extraction_row(mask, j)
-        rows[start : start + used, -1] = words[position : position + used]
-        position += used
+        bodies = words[position + kind.dimension :]
+        for j in range(max(first, start), min(end, count, start + kind.degree)):
+            rows[j - first, :-1] = extraction_row(mask, j - start)
+            rows[j - first, -1] = bodies[j - start]
     return rows
 
 
@@ -273,16 +281,18 @@ def ciphertext_bytes(public: PublicKey, queries: int) -> int:
     return 8 * (rings * public.kind.dimension + count)
 
 
-def to_integers(ciphertexts: RingCiphertexts, public: PublicKey, *, who: str) -> Words:
+def to_integers(
+    ciphertexts: RingCiphertexts, public: PublicKey, *, who: str, queries: range | None = None
+) -> Words:
     """LWE ciphertexts of a contributor's integers, in the order in which the rule takes them.
 
-    Shape (numbers x queries, digits of an integer, k N + 1).
+    Shape (numbers x queries, digits of an integer, k N + 1); of all queries, or those wanted.
 
     Raises:
         InputError, FormatError: as `extract`.
     """
     p = public.parameters
-    rows = extract(ciphertexts, public, who=who)
+    rows = extract(ciphertexts, public, who=who, queries=queries)
     return integers_of(rows.reshape(-1, p.columns, rows.shape[1]), p)
 
 

@@ -139,8 +139,8 @@ class Channel:
         found = self.call(method, path, body)
         if not found.signed:
             raise ServiceError(
-                f"{what}: {found.status} without the evaluator's signature; it does not know this"
-                f" member, or something on the way answered: {_text(found)}"
+                f"{what}: {found.status} without the {self._recipient}'s signature; it does not"
+                f" know this member, or something on the way answered: {_text(found)}"
             )
         return found
 
@@ -154,7 +154,7 @@ class Channel:
         if found.status >= 300:
             unsigned = "" if found.signed else ", unsigned"
             raise ServiceError(
-                f"{what}: the evaluator refused ({found.status}{unsigned}): {_text(found)}"
+                f"{what}: the {self._recipient} refused ({found.status}{unsigned}): {_text(found)}"
             )
         return found.content
 

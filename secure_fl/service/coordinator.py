@@ -50,18 +50,20 @@ _RATE = Limits(rate=500.0, burst=1000, seconds=600.0)
 
 @frozen
 class TrainingCircle:
-    """Who trains together.
+    """Who works together under one head: clients that train, or workers that evaluate.
 
     Attributes:
-        members: everybody's signature keys, the server's among them.
+        members: everybody's signature keys, the head's among them.
+        head: the one that is no client.
     """
 
     members: Directory
+    head: str = SERVER
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """All but the server."""
-        return tuple(name for name in self.members if name != SERVER)
+        """All but the head."""
+        return tuple(name for name in self.members if name != self.head)
 
     @property
     def fingerprint(self) -> str:
@@ -69,19 +71,18 @@ class TrainingCircle:
         return fingerprint(self.members)
 
 
-def read_circle(path: Path) -> TrainingCircle:
-    """Everybody's keys, with the server's.
+def read_circle(path: Path, head: str = SERVER) -> TrainingCircle:
+    """Everybody's keys, with the head's: the training server, or the evaluator of workers.
 
     Raises:
-        InputError: the file cannot be used, or does not name the server.
+        InputError: the file cannot be used, or does not name the head.
     """
     members = read_directory(path)
-    if SERVER not in members:
+    if head not in members:
         raise InputError(
-            f'{path}: has no "{SERVER}"; add the public half of the training server\'s key'
-            " (securefl flower identity)"
+            f'{path}: has no "{head}"; add the public half of its key (securefl flower identity)'
         )
-    return TrainingCircle(members)
+    return TrainingCircle(members, head)
 
 
 def read_party(path: Path, name: str, circle: TrainingCircle) -> Member:

@@ -13,11 +13,12 @@ from typing import Any
 
 from secure_fl.errors import ServiceError
 from secure_fl.service.batch import Batch
+from secure_fl.service.cluster import Calling
 from secure_fl.service.limits import Limits
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.store import Store
 from secure_fl.service.supervision import Watch, keep_turning
-from secure_fl.service.worker import ARGUMENTS, GRACE
+from secure_fl.service.worker import ARGUMENTS, GRACE, WORKERS
 
 log = logging.getLogger("securefl.service")
 
@@ -55,6 +56,7 @@ class Evaluations:
         metrics: seconds and failures are counted there.
         give_up: called with a reason when batches cannot be moved on any more.
         advance: moves masked sums on, at seconds since 1970; returns whether one moved.
+        calling: how workers are called that answer batches; None has the process answer.
 
     Attributes:
         changes: told of every change.
@@ -69,6 +71,7 @@ class Evaluations:
         metrics: Metrics,
         give_up: Callable[[str], None],
         advance: Callable[[float], bool] = lambda now: False,
+        calling: Calling | None = None,
     ) -> None:
         self._advance = advance
         self.changes = Changes()
@@ -78,7 +81,8 @@ class Evaluations:
             for name in ("clock", "evaluations")
         ]
         self._store, self._limits, self._metrics = store, limits, metrics
-        self._command = [sys.executable, *ARGUMENTS, str(path), *map(str, folders)]
+        called = [] if calling is None else [WORKERS, calling.to_json()]
+        self._command = [sys.executable, *ARGUMENTS, *called, str(path), *map(str, folders)]
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False

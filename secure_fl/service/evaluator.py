@@ -7,6 +7,7 @@ from pathlib import Path
 
 from secure_fl.files import make_folder
 from secure_fl.service.batch import Batch
+from secure_fl.service.cluster import Calling
 from secure_fl.service.evaluations import Evaluations
 from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Caller, Gate, Refusal
@@ -30,6 +31,7 @@ class Evaluator:
         federations: by fingerprint, each with this service's secrets.
         state: folder of the databases, made where absent, mode 0700.
         limits: on what others may ask.
+        calling: how workers are called that answer batches; None answers here.
 
     Attributes:
         stopping: set when the service is to end; requests that wait for news return then.
@@ -44,6 +46,7 @@ class Evaluator:
         federations: Mapping[str, tuple[Federation, Member]],
         state: Path,
         limits: Limits,
+        calling: Calling | None = None,
     ) -> None:
         make_folder(state, mode=0o700)
         self._held = Held(state)
@@ -66,6 +69,7 @@ class Evaluator:
             self.metrics,
             self.ending,
             self.exchanges.advance,
+            calling,
         )
 
     def stop(self) -> None:

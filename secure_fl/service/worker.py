@@ -21,20 +21,26 @@ from typing import Any, TextIO
 import fhe
 from fhe.keys import load_evaluation_keys
 from fhe.knockout import calls_of
+from secure_fl.errors import ServiceError
 from secure_fl.service.batch import Batch
+from secure_fl.service.cluster import Calling, Remote, evaluate_on
 from secure_fl.service.registry import Federation, load_federations
 from secure_fl.service.store import Store
 
 GRACE = 2.0
 """Seconds to end in an orderly way when the parent is gone."""
 ARGUMENTS = ("-m", "secure_fl.service.worker")
+WORKERS = "--workers"
+WORKERS_AWAY = 600.0
+"""Seconds that a batch waits while all workers are away, before it fails."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """Evaluates until standard input ends.
 
     Args:
-        arguments: the store's file, then the folders of the registered federations.
+        arguments: "--workers" and how they are called, where there are any; the store's file, then
+            the folders of the registered federations.
     """
     speak = os.fdopen(os.dup(1), "w", buffering=1)
     # What a library prints must not be taken for a message.
@@ -42,6 +48,9 @@ def main(arguments: Sequence[str]) -> None:
     jobs: queue.Queue[int | None] = queue.Queue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     # Tables that were lost must be missed, not made anew empty behind the evaluator's back.
+    workers: list[Remote] = []
+    if arguments[0] == WORKERS:
+        workers, arguments = Calling.from_json(arguments[1]).workers(), arguments[2:]
     store = Store(Path(arguments[0]), create=False)
     federations = load_federations(map(Path, arguments[1:]))
     _say(speak, ready=True)
@@ -54,9 +63,9 @@ def main(arguments: Sequence[str]) -> None:
             if batch.federation not in federations:
                 _say(speak, failed="its federation is not served any more")
                 continue
-            answer = evaluate_batch(store, federations[batch.federation], batch, speak)
+            answer = evaluate_batch(store, federations[batch.federation], batch, speak, workers)
             store.finish(batch, answer.to_bytes(), time.time())
-        except (fhe.InputError, fhe.errors.LibraryError) as error:
+        except (fhe.InputError, fhe.errors.LibraryError, ServiceError) as error:
             _say(speak, failed=str(error))
         except sqlite3.OperationalError as error:
             # Not the batch's fault, so not one of its attempts.
@@ -65,12 +74,26 @@ def main(arguments: Sequence[str]) -> None:
             _say(speak, finished=True)
 
 
-def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: TextIO) -> fhe.Answer:
+def evaluate_batch(
+    store: Store,
+    federation: Federation,
+    batch: Batch,
+    speak: TextIO,
+    workers: Sequence[Remote] = (),
+) -> fhe.AnyAnswer:
     """Runs the rule on the contributions that are there, and neutral ones in place of the others.
+
+    Args:
+        store: of the batches.
+        federation: of the batch.
+        batch: that is evaluated.
+        speak: hears how far it is.
+        workers: that answer it; none has this process answer.
 
     Raises:
         ContributionError: a ciphertext does not fit the circuit.
         InputError: the registered keys cannot be used.
+        ServiceError: a worker refuses, or none is left.
     """
     messages = []
     for position, client in enumerate(federation.manifest.clients):
@@ -90,6 +113,14 @@ def evaluate_batch(store: Store, federation: Federation, batch: Batch, speak: Te
             )
         )
 
+    if workers:
+        return evaluate_on(
+            workers,
+            messages,
+            federation.folder,
+            progress=lambda _phase, done, total: _say(speak, done=done, total=total),
+            patience=WORKERS_AWAY,
+        )
     done, total = 0, calls_of(federation.public.parameters, batch.queries)
 
     def progress(phase: str, _done: int, _total: int) -> None:

@@ -21,6 +21,7 @@ from fhe.inspection import describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
 from fhe.public_key import PUBLIC_FILE
 from fhe.readers import READERS
+from fhe.slicing import join_answers, needed, spans_of
 
 from .conftest import send
 from .test_circuit import lowest_class
@@ -393,3 +394,20 @@ def test_a_dead_worker_is_told_of_and_not_waited_for(few, keys, public, monkeypa
     monkeypatch.setattr("fhe.batched.crew._PROGRAM", "raise SystemExit(3)")
     with pytest.raises(LibraryError, match="a worker process ended early"):
         evaluate_batched(few, keys.evaluation, public, processes=2)
+
+
+@pytest.mark.slow  # a whole evaluation of two sets
+def test_sets_answered_apart_are_the_same_classes_as_one_evaluation(sent, answer, keys, public):
+    """Answers of engine bgv are flooded with fresh noise: their classes agree, not their bytes."""
+    parts = []
+    for span in spans_of(keys.parameters, sent[0].queries, 1):
+        messages, within = needed(sent, span)
+        parts.append(fhe.evaluate(messages, keys.evaluation, public, queries=within))
+    assert len(parts) == 2
+    joined = join_answers(parts, sent[0])
+    np.testing.assert_array_equal(fhe.read_answer(joined, keys), fhe.read_answer(answer, keys))
+
+
+def test_a_slice_that_is_no_whole_set_is_refused(sent, keys, public):
+    with pytest.raises(fhe.InputError, match="whole sets of 16384"):
+        fhe.evaluate(sent, keys.evaluation, public, queries=range(10))
