@@ -167,8 +167,7 @@ def _tune_heads(
     if out is not None:
         save_tuned(out, tried)
     return [
-        {"settings": each.text(), "right": each.right, "records": each.records}
-        for each in tried
+        {"settings": each.text(), "right": each.right, "records": each.records} for each in tried
     ]
 
 

@@ -60,13 +60,13 @@ def by_length(method: Settings) -> bool:
     return isinstance(method, CodedHeads) or bool(getattr(method, "random_features", 0))
 
 
-def known_scaling(
-    scaling: AskedScaling, factor: float, promise: Promise | None
-) -> Scaling | None:
+def known_scaling(scaling: AskedScaling, factor: float, promise: Promise | None) -> Scaling | None:
     """The scaling, where no client must be asked for it; refuses what a promise forbids."""
     kind = scaling if isinstance(scaling, str) else scaling.kind
     if isinstance(scaling, str) and scaling not in get_args(ScalingWord):
-        raise InputError(f"scaling: {scaling!r}, expected one of {', '.join(get_args(ScalingWord))}")
+        raise InputError(
+            f"scaling: {scaling!r}, expected one of {', '.join(get_args(ScalingWord))}"
+        )
     if promise is not None and kind not in ("none", "range"):
         raise InputError(
             "scaling: means and deviations of the clients' records are not private, and these"
