@@ -27,6 +27,7 @@ from kahm.stack import (
     Queries,
     Stack,
     Workspace,
+    by_count,
     fit_stack,
     join_stacks,
     measure_from_records,
@@ -48,7 +49,7 @@ origin enough: a tenth of what makes `Doubt.closeness` distrust everything."""
 _BLOCK_VALUES = 768 * 512
 """Machines x N x queries of one block, chosen by measurement (benchmarks.kahm_speed)."""
 _CHUNK_QUERIES = 512
-"""Queries of one product with the stored records; bounds memory to 2 kB x records."""
+"""Queries at a time; memory is 2 kB x machines, and some blocks."""
 
 
 @dataclass(frozen=True)
@@ -287,11 +288,10 @@ class Bank:
                 part = queries[start : start + _CHUNK_QUERIES].astype(dtype, copy=False)
                 out = np.empty((self.n_machines, len(part)), dtype)
                 z, common = self._shifted(part)
-                g = self._about @ z.T
                 with one_thread():
                     jobs = [
                         pool.submit(
-                            self._run, blocks[i::n_threads], g, part, common, measure, work, out
+                            self._run, blocks[i::n_threads], z, part, common, measure, work, out
                         )
                         for i, work in enumerate(workspaces)
                     ]
@@ -325,26 +325,28 @@ class Bank:
     def _run(
         self,
         blocks: Sequence[tuple[int, int, slice]],
-        g: Array,
+        z: Array,
         queries: Array,
         common: Queries,
         measure: Measure,
         work: Workspace,
         out: Array,
     ) -> None:
-        """Fills `out` for the given blocks."""
+        """Fills `out` for the given blocks; products stay with a block, so memory does too."""
         doubt = DOUBT[self.records.dtype]
         starts = np.cumsum(self.sizes) - self.sizes
         for i, first, machines in blocks:
             products = self._products[i][machines]
             m, n = products.n_machines, products.size
-            rows = g[starts[first] : starts[first] + m * n].reshape(m, n, -1)
-            values, distrusted = measure_stack(products, rows, common, measure, work, doubt)
-            out[first : first + m] = values
-            for j in np.flatnonzero(distrusted.any(axis=1)):
-                hits = np.flatnonzero(distrusted[j])
-                own = self.stacks[i][[machines.start + j]]
-                records = self.records[starts[first] + j * n : starts[first] + (j + 1) * n]
-                out[first + j, hits] = measure_from_records(
-                    own, records.astype(np.float64), queries[hits].astype(np.float64), measure
+            rows = slice(starts[first], starts[first] + m * n)
+            g = work.products(self._about[rows], z, n)
+            values, distrusted = measure_stack(products, g, common, measure, work, doubt)
+            records = self.records[rows].reshape(m, n, -1)
+            for js, hits in by_count(distrusted, _BLOCK_VALUES // max(n, self.n_features)):
+                values[js[:, None], hits] = measure_from_records(
+                    self.stacks[i][machines.start + js],
+                    records[js].astype(np.float64),
+                    queries[hits].astype(np.float64),
+                    measure,
                 )
+            out[first : first + m] = values

@@ -16,7 +16,7 @@ near the records where these have an offset: products of what is left keep the d
 offset would take. It is 0 where they have none, and <o, a> is then left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,6 @@ from kahm.machine import (
     MIN_RANGE,
     RANK_TOLERANCE,
     Regularisation,
-    centred,
     nonzero,
 )
 from kahm.measures import Measure, angle_share, combine, half_sine_sq, measure_folds
@@ -218,6 +217,7 @@ def fit_stack(
 class Workspace:
     """Scratch memory of one thread, so that blocks do not pay for fresh pages."""
 
+    inner: Array
     scores: Array
     kernel: Array
     grams: Array
@@ -225,7 +225,20 @@ class Workspace:
     @classmethod
     def allocate(cls, n_values: int, dtype: type) -> "Workspace":
         """Room for blocks of up to `n_values` = machines x (N + 2) x queries."""
-        return cls(*(np.empty(2 * n_values, dtype) for _ in range(3)))
+        return cls(*(np.empty(size * n_values, dtype) for size in (1, 2, 1, 1)))
+
+    def products(self, records: Array, queries: Array, size: int) -> Array:
+        """Inner products of the records of machines of N each with queries, shape (m, N, q).
+
+        Args:
+            records: of all machines, shape (m N, d).
+            queries: shape (q, d).
+            size: N.
+        """
+        out = _view(self.inner, len(records), len(queries))
+        return np.matmul(records, queries.T, out=out).reshape(
+            len(records) // size, size, len(queries)
+        )
 
 
 def _view(flat: Array, *shape: int) -> Array:
@@ -283,11 +296,10 @@ def image_norms(products: Products, g: Array, work: Workspace) -> tuple[Array, A
     grams = np.matmul(products.gram, kernel, out=_view(work.grams, m, rows, q))
     total = nonzero(grams[:, n])
     along = grams[:, n + 1] / total if rows > n + 1 else None
-    projected *= kernel
-    kernel *= grams[:, :n]
-    inner = projected.sum(axis=1) / total
+    inner = np.einsum("mnq,mnq->mq", projected, kernel) / total
+    image_sq = np.einsum("mnq,mnq->mq", kernel, grams[:, :n]) / np.square(total)
     # Rounding can push the square of a norm below 0.
-    image_sq = np.maximum(kernel.sum(axis=1) / np.square(total), 0.0)
+    np.maximum(image_sq, 0.0, out=image_sq)
     return inner, image_sq, along
 
 
@@ -340,23 +352,52 @@ def _half_about_origin(
 
 
 def measure_from_records(stack: Stack, records: Array, queries: Array, measure: Measure) -> Array:
-    """The measure of one machine by differences from its records, in float64.
+    """The measures of machines by differences from their records, in float64.
 
     Args:
-        stack: of that machine alone.
-        records: its N, shape (N, d), float64.
-        queries: shape (q, d), float64.
+        stack: m machines of N records.
+        records: theirs, shape (m, N, d), float64.
+        queries: q of each machine's own, shape (m, q, d), float64.
 
     Returns:
-        Shape (q,).
+        Shape (m, q).
     """
-    centre, about = centred(records)
+    centre = records.mean(axis=1, keepdims=True)
+    about = records - centre
     z = queries - centre
-    directions = (stack.encoded[0] * np.square(stack.inverse[0])).T @ about
+    scaled = stack.encoded * np.square(stack.inverse)[:, None, :]
+    directions = scaled.transpose(0, 2, 1) @ about
     # `encoded` is about the exact mean, of which the centre is the rounding.
-    encoded = (z - about.mean(axis=0)) @ directions.T
-    exponents = -0.5 * cdist(encoded, stack.encoded[0], "sqeuclidean")
-    kernel = np.exp(exponents - exponents.max(axis=1, keepdims=True))
-    memberships = kernel @ stack.solver[0]
-    images = memberships / nonzero(memberships.sum(axis=1, keepdims=True)) @ about
-    return measure_folds(queries, centre + images, z - images, measure)
+    encoded = (z - about.mean(axis=1, keepdims=True)) @ directions.transpose(0, 2, 1)
+    pairs = zip(encoded, stack.encoded, strict=True)
+    exponents = -0.5 * np.stack([cdist(own, kept, "sqeuclidean") for own, kept in pairs])
+    kernel = np.exp(exponents - exponents.max(axis=2, keepdims=True))
+    memberships = kernel @ stack.solver
+    images = memberships / nonzero(memberships.sum(axis=2, keepdims=True)) @ about
+    vectors = (queries, centre + images, z - images)
+    flat = [each.reshape(-1, queries.shape[2]) for each in vectors]
+    return measure_folds(flat[0], flat[1], flat[2], measure).reshape(queries.shape[:2])
+
+
+def by_count(pairs: NDArray[np.bool_], most: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Marked pairs of machines and queries, machines of about equally many together.
+
+    Args:
+        pairs: shape (m, q).
+        most: of them at a time, as far as machines stay whole.
+
+    Yields:
+        Machines, shape (k,), and as many queries of each, shape (k, h); where a machine has fewer
+        than h its last one stands again.
+    """
+    counts = pairs.sum(axis=1)
+    halvings = np.frexp(counts)[1]
+    for halving in np.unique(halvings[counts > 0]).tolist():
+        alike = np.flatnonzero(halvings == halving)
+        step = max(1, most >> halving)
+        for start in range(0, len(alike), step):
+            machines = alike[start : start + step]
+            own = counts[machines]
+            rows = np.flatnonzero(pairs[machines]) % pairs.shape[1]
+            places = np.minimum(np.arange(own.max()), own[:, None] - 1)
+            yield machines, rows[places + (np.cumsum(own) - own)[:, None]]

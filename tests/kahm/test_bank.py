@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kahm import KAHM, MEASURES, Bank, InputError
+from kahm.stack import by_count
 
 
 def ragged(rng: np.random.Generator, sizes: list[int], d: int) -> list[np.ndarray]:
@@ -16,6 +17,7 @@ def reference(batches, points, measure="folding"):
     return np.stack([KAHM.fit(batch).measure(points, measure) for batch in batches], axis=1)
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
@@ -48,6 +50,21 @@ def test_a_query_that_is_a_record_folds_by_nothing_on_its_own(dtype):
     record = np.full((1, 50), 20.0)
     bank = Bank.fit([record], [0], 1, dtype=dtype)
     assert bank.measures(record)[0, 0] == 0.0
+
+
+def test_distrusted_pairs_are_all_computed_again_and_no_others():
+    """Machines are taken together by how many pairs they have; one's pairs stay together."""
+    rng = np.random.default_rng(3)
+    marked = rng.random((40, 60)) < rng.choice([0.0, 0.02, 0.3, 1.0], (40, 1))
+    for most in (1, 100, 10**6):
+        found, seen = np.zeros_like(marked), []
+        for machines, queries in by_count(marked, most):
+            assert queries.size <= max(most, queries.shape[1])
+            assert queries.size <= 2 * marked[machines].sum()
+            found[machines[:, None], queries] = True
+            seen += machines.tolist()
+        np.testing.assert_array_equal(found, marked)
+        assert sorted(seen) == np.flatnonzero(marked.any(axis=1)).tolist()
 
 
 def test_a_query_at_zero_and_far_away_is_finite():
