@@ -61,7 +61,7 @@ class Remote:
             tick: told which part of it is done, 0 to 1.
 
         Raises:
-            AwayError: the worker is away, or busy with another evaluator's slice.
+            AwayError: the worker is away.
             ServiceError: it refuses, is of another release, or answers something else.
         """
         body, uploads = wanted.to_bytes(), 0
@@ -229,6 +229,8 @@ class _Job:
         self._left = list(reversed(range(len(spans))))
         self._found: dict[int, Any] = {}
         self._under_way: dict[int, float] = {}
+        self._away: dict[str, float] = {}
+        """Of workers that are away since when; each is changed by its own thread alone."""
         self._news = threading.Condition()
         self._error: Exception | None = None
         self._whole: dict[str, Callable[[], bytes]] | None = None
@@ -253,19 +255,19 @@ class _Job:
 
     def serve(self, worker: Remote, patience: float) -> None:
         """Has slices answered by one worker until there are none, or somebody failed."""
-        heard = time.monotonic()
         while (number := self._take()) is not None:
             try:
                 answer = self._answered(worker, number)
             except AwayError as error:
-                late = time.monotonic() - heard >= patience
+                since = self._away.setdefault(worker.name, time.monotonic())
+                late = time.monotonic() - since >= patience
                 self._give_back(number, error if late else None)
                 time.sleep(RETRY)
             except Exception as error:  # whatever it is, who waits must hear of it
                 self._fail(error)
                 return
             else:
-                heard = time.monotonic()
+                self._away.pop(worker.name, None)
                 self._keep(number, answer)
 
     def _answered(self, worker: Remote, number: int) -> Any:
@@ -282,6 +284,7 @@ class _Job:
         )
 
         def tick(part: float) -> None:
+            self._away.pop(worker.name, None)
             with self._news:
                 self._under_way[number] = part * len(span)
                 self._tell()

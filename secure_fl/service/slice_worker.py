@@ -18,10 +18,11 @@ from attrs import define, field
 from fastapi import FastAPI, Request
 
 import fhe
-from fhe.envelope import PRIVATE, write_atomic
+from fhe.envelope import PRIVATE, unpack, write_atomic
 from fhe.errors import LibraryError
-from fhe.keys import EVALUATION_FILE
-from fhe.public_key import PUBLIC_FILE
+from fhe.keys import EVALUATION_FILE, EVALUATION_KIND
+from fhe.messages import Contribution
+from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
 from secure_fl.service.coordinator import TrainingCircle
 from secure_fl.service.gate import Caller, Gate, Refusal, reply
 from secure_fl.service.holding import Held
@@ -36,6 +37,8 @@ log = logging.getLogger("securefl.service")
 
 LARGEST = 1 << 30
 """Bytes of a file, as `fhe.envelope.MAX_PAYLOAD`."""
+KINDS = (EVALUATION_KIND, PUBLIC_KIND, Contribution.KIND)
+"""Files that a worker takes, of any engine; none holds a secret."""
 _RATE = Limits(rate=500.0, burst=1000, seconds=600.0)
 
 
@@ -122,10 +125,14 @@ class SliceWorker:
         # The gate compared the body with the digest that the evaluator signed.
         if not is_digest(digest) or caller.claims.body != digest:
             raise Refusal(422, "invalid", "a file's name is the SHA-256 of its content")
-        await asyncio.to_thread(self._keep, digest, content)
+        try:
+            await asyncio.to_thread(self._keep, digest, content)
+        except fhe.InputError as error:
+            raise Refusal(422, "invalid", str(error)) from None
         return reply(caller, 200, {})
 
     def _keep(self, digest: str, content: bytes) -> None:
+        unpack(content, KINDS, source="a file of the evaluator")
         self._make_room(len(content))
         write_atomic(self._file(digest), content, mode=PRIVATE)
 
@@ -152,6 +159,9 @@ class SliceWorker:
             raise Refusal(
                 426, "version", f"this worker has {release()}, the evaluator {wanted.release}"
             )
+        await self._until_free(body)
+        if self._busy_with_another(body):
+            return reply(caller, 202, {"done": 0, "total": 1})
         work = self._taken_up(caller, wanted, body)
         if work is None:
             absent = [each for each in wanted.files if not self._file(each).exists()]
@@ -165,12 +175,19 @@ class SliceWorker:
             self._work = None
             raise Refusal(422, "invalid", str(error)) from None
 
+    async def _until_free(self, key: bytes) -> None:
+        """Waits a while for the end of another slice."""
+        if self._work is not None and self._busy_with_another(key):
+            await asyncio.wait([self._work.task], timeout=PATIENCE)
+
+    def _busy_with_another(self, key: bytes) -> bool:
+        work = self._work
+        return work is not None and work.key != key and not work.task.done()
+
     def _taken_up(self, caller: Caller[TrainingCircle], wanted: Slice, key: bytes) -> _Work | None:
         """The work on a slice, begun if it is not; None where files are absent."""
         if self._work is not None and self._work.key == key:
             return self._work
-        if self._work is not None and not self._work.task.done():
-            raise Refusal(503, "busy", "another slice is being answered", retry_after=1)
         if not all(self._file(each).exists() for each in wanted.files):
             return None
         for each in wanted.files:
