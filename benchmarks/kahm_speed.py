@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from kahm import KAHM
 from kahm.threads import one_thread
 from secure_fl.data import Dataset, dirichlet
 from secure_fl.privacy.promises import ReleasePromise
-from secure_fl.trainers.methods.kahm import KAHMHeads
+from secure_fl.trainers.registry import make
 from secure_fl.training.train import train
 
 ALPHAS = (5.0, 1.0, 0.1)
@@ -58,7 +59,7 @@ def _table(n: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], NDArr
     return np.clip(X, -1, 1).astype(np.float32), y
 
 
-def _products_alone(sizes: NDArray[np.int64], queries: NDArray[np.float32]) -> None:
+def _products_alone(sizes: NDArray[np.integer[Any]], queries: NDArray[np.float32]) -> None:
     """Products of machines of so many records with queries, in blocks over all cores.
 
     Of each machine: its records with the queries, two matrices of its size with those, and one
@@ -106,7 +107,8 @@ def _compare_tables(run: Run) -> None:
     queries, _ = _table(TABLE_QUERIES // share, np.random.default_rng(2))
     for batch_size in TABLE_BATCHES:
         run.progress(f"table, batches of {batch_size}")
-        bank = cells_of(X, y, [np.arange(len(y))], TABLE_CLASSES, batch_size).fit()
+        everybody = np.arange(len(y), dtype=np.int64)
+        bank = cells_of(X, y, (everybody,), TABLE_CLASSES, batch_size).fit()
         floors, banks = [], []
         for _ in range(3):
             floors.append(_processor_seconds(partial(_products_alone, bank.sizes, queries)))
@@ -125,7 +127,7 @@ def _compare_private(run: Run) -> None:
     names = tuple(f"class {c}" for c in range(TABLE_CLASSES))
     rows = [np.arange(i, n, PRIVATE_CLIENTS) for i in range(PRIVATE_CLIENTS)]
     clients = [Dataset(X[own], y[own], names, f"c{i}") for i, own in enumerate(rows)]
-    method = KAHMHeads(batch_size=BATCH_SIZE)
+    method = make("kahm", "heads", {"batch_size": BATCH_SIZE})
     promise = ReleasePromise(epsilon=5.0, delta=1e-5, adjacency=Element(0.1), bounds=(-1.0, 1.0))
     run.progress("private training")
     plain = min(_processor_seconds(partial(train, clients, method)) for _ in range(3))

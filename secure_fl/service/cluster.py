@@ -207,7 +207,7 @@ def evaluate_on(
     for each in threads:
         each.start()
     job.wait()
-    return join_answers(job.parts, first)  # type: ignore[no-any-return]
+    return join_answers(job.parts, first)
 
 
 def slice_size(parameters: fhe.AnyParameters, queries: int, workers: int) -> int:
