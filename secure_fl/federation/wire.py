@@ -49,8 +49,18 @@ def encode(value: Value, *, kind: str = KIND, fast: bool = False) -> bytes:
     return envelope.pack(kind, header, payload, fast=fast)
 
 
-def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
+def decode(
+    data: bytes, *, kind: str = KIND, source: str = "message", in_place: bool = False
+) -> Value:
     """The value of bytes that `encode` wrote.
+
+    Args:
+        data: the bytes.
+        kind: what the message is.
+        source: for errors.
+        in_place: whether arrays stay where they lie in `data`. For integers alone: libraries add
+            real numbers up in another order where they are not aligned, so bits would depend on
+            the length of a header.
 
     Raises:
         FederationError: an unregistered record, or a header that does not describe the payload.
@@ -60,7 +70,7 @@ def decode(data: bytes, *, kind: str = KIND, source: str = "message") -> Value:
 
     _, header, payload = envelope.unpack_view(data, kind, source=source)
     try:
-        arrays = _read_arrays(payload)
+        arrays = _read_arrays(payload if in_place else memoryview(bytes(payload)))
         return _put_together(header["value"], arrays, 0)
     except (SafetensorError, *_UNFIT) as error:
         if isinstance(error, FederationError):

@@ -67,7 +67,7 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
     securefl("report", tmp_path / "run", "--ledgers", ledgers, "--out", page, "--test", test)
     text = page.read_text()
     assert "network (FourierModel)" in text
-    assert text.count("one record&#x27;s contribution") >= 4
+    assert text.count("one record&#39;s contribution") >= 4
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def unpack(kind: str, context: bytes, data: bytes, source: str) -> "Fields":
             (session, round, call, or what clients must have been told alike).
     """
     try:
-        value = wire.decode(data, kind=kind, source=source)
+        value = wire.decode(data, kind=kind, source=source, in_place=True)
     except (FormatError, VersionError, FederationError) as error:
         raise ProtocolError(str(error)) from error
     if not isinstance(value, dict):

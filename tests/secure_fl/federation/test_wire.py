@@ -229,3 +229,10 @@ def test_a_new_process_knows_the_records_of_what_it_trains_and_a_name_imports_no
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_real_numbers_are_aligned_whatever_stands_before_them(length: int):
+    """Libraries add up in another order where they are not: one worker's bits would be its own."""
+    found = wire.decode(wire.encode({"n" * length: np.arange(5.0)}))
+    assert found["n" * length].flags.aligned

@@ -47,12 +47,12 @@ def test_the_noise_is_that_of_a_release(promise):
 
 
 def test_little_noise_costs_nothing_and_much_costs_everything():
-    little, much = expected(200.0), expected(0.02)
+    little, much = expected(200.0), expected(0.02, runs=30)
     assert little.plain == much.plain
     assert little.plain > 0.95
     assert little.mean == pytest.approx(little.plain, abs=0.03)
     assert little.remarks() == ()
-    assert much.mean < 0.75
+    assert much.mean < 0.8
     assert much.remarks()
     assert much.records == 60
 

@@ -9,7 +9,7 @@ DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "trainers.md"
 def test_the_blocks_run_one_after_the_other_and_learn_the_digits(capsys):
     text = DOCUMENT.read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     names: dict[str, object] = {}
     exec(compile(blocks[0], str(DOCUMENT), "exec"), names)
     rows = capsys.readouterr().out.splitlines()
