@@ -1,5 +1,6 @@
 """The Python of docs/trainers.md, run from top to bottom."""
 
+import pytest
 import re
 from pathlib import Path
 
@@ -16,3 +17,8 @@ def test_the_blocks_run_one_after_the_other_and_learn_the_digits(capsys):
     assert float(rows[-1].split()[1]) > 0.97
     for block in blocks[1:]:
         exec(compile(block, str(DOCUMENT), "exec"), names)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
