@@ -160,20 +160,20 @@ def query(
 
     if manifest.rule == "masked":
         refuse_given({"keys", "audit_file", "passphrase_file"}, "for the rule masked")
-        asks = Querier(member, manifest, None, line())
+        desk = Desk(run)
         if judged is not None:
 
             def sums(name: str, mixed: "Audit | None", asked: Any) -> Any:
-                parts = (Querier(member, manifest, None, line()), Desk(run), features)
+                parts = (Querier(member, manifest, None, line()), desk, features)
                 return masked_querier.ask_masked(*parts, batch=name, known=mixed, terms=asked)
 
-            ask_in_turn(output, manifest, terms, judged, sums, mixing(Desk(run)))
+            ask_in_turn(output, manifest, terms, judged, sums, mixing(desk))
             return
         batch = batch or new_batch()
-        known = _known(Desk(run), batch, len(features), manifest, audit, leak_bits, fetch=fetch)
+        known = _known(desk, batch, len(features), manifest, audit, leak_bits, fetch=fetch)
         ask_masked(
             output,
-            (asks, Desk(run), features, labels),
+            (Querier(member, manifest, None, line()), desk, features, labels),
             batch,
             known,
             None if fetch else terms,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.output import Output
+from cli.output import Output, with_options
 
 CHANNEL = ("members", "identity", "host", "port", "certificate", "certificate_key", "insecure")
 """Names of the options."""
@@ -36,9 +36,8 @@ def channel_options(command: _Command) -> _Command:
         click.option("--certificate-key", type=_file, help="--runtime service: its private key."),
         click.option("--insecure", is_flag=True, help="--runtime service: HTTP; not for data."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    added: _Command = with_options(command, options)
+    return added
 
 
 def run_channel(

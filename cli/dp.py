@@ -8,7 +8,7 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
-from cli.output import Output, output_options
+from cli.output import Output, output_options, with_options
 
 if TYPE_CHECKING:
     from dp import Audit
@@ -41,9 +41,8 @@ def promise_options(*, required: bool) -> Callable[[Command], Command]:
             click.option("--grid", default=2.0**-10, show_default=True, help="Public step."),
             click.option("--mechanism", type=click.Choice(MECHANISMS), help="Default: by unit."),
         )
-        for option in reversed(options):
-            function = option(function)
-        return function
+        added: Command = with_options(function, options)
+        return added
 
     return decorate
 

@@ -169,6 +169,13 @@ def _phase_lines() -> Callable[[str, int, int], None]:
     return report
 
 
+def with_options(command: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    """A command with options, which its help shows in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def output_options(function: Callable[..., None]) -> Callable[..., None]:
     """Adds --json and --quiet and hands the function an `Output` as its first argument."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output import Output
+from cli.output import Output, with_options
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions, Scaling
@@ -33,9 +33,7 @@ _OPTIONS = (
 
 def scaling_options(function: Any) -> Any:
     """Adds --scale, --scaling and --public."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    return with_options(function, _OPTIONS)
 
 
 def chosen_scaling(

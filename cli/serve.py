@@ -1,14 +1,33 @@
 """`securefl serve`: the long-running parties of encrypted queries over a network."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cli.given import refuse_given
-from cli.output import Output, output_options
+from cli.output import Output, output_options, with_options
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _address_options(port: int) -> Callable[[Any], Any]:
+    """Adds where a party listens, by default at that port."""
+    options = (
+        click.option("--host", default="127.0.0.1", show_default=True),
+        click.option("--port", default=port, show_default=True, type=click.IntRange(1, 65535)),
+        click.option(
+            "--certificate", type=_file, help="PEM file; needed where others can reach HOST."
+        ),
+        click.option("--certificate-key", type=_file, help="PEM file of its private key."),
+        click.option(
+            "--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data."
+        ),
+    )
+    return partial(with_options, options=options)
 
 
 @click.group()
@@ -63,11 +82,7 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
 @click.option(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8443, show_default=True, type=click.IntRange(1, 65535))
-@click.option("--certificate", type=_file, help="PEM file; needed where others can reach HOST.")
-@click.option("--certificate-key", type=_file, help="PEM file of its private key.")
-@click.option("--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data.")
+@_address_options(8443)
 @click.option("--queue", default=64, show_default=True, help="Batches that may wait at once.")
 @click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
@@ -307,11 +322,7 @@ def client(
     type=click.Path(path_type=Path),
     help="Folder of keys and ciphertexts.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8446, show_default=True, type=click.IntRange(1, 65535))
-@click.option("--certificate", type=_file, help="PEM file; needed where others can reach HOST.")
-@click.option("--certificate-key", type=_file, help="PEM file of its private key.")
-@click.option("--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data.")
+@_address_options(8446)
 @click.option(
     "--room",
     default=16.0,

@@ -7,7 +7,7 @@ import click
 
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
-from cli.output import Output, human_bytes, output_options, show_classes
+from cli.output import Output, human_bytes, output_options, show_classes, with_options
 from secure_fl.trainers.settings import Settings
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ TRAINERS_ONLY = CLIENT_PRIVACY | {
 
 def trainer_options(function: Any) -> Any:
     """Options of every method by rounds or sums, beside its own."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+    return with_options(function, _OPTIONS)
 
 
 def read_test_set(path: Path, reading: "ReadOptions", like: Any) -> Any:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.output import with_options
+
 if TYPE_CHECKING:
     from secure_fl.service.cluster import Remote
 
@@ -29,9 +31,8 @@ def workers_options(command: _Command) -> _Command:
         click.option("--authority", type=_file, help="--workers: PEM of who signed certificates."),
         click.option("--insecure", is_flag=True, help="--workers: plain HTTP; not for data."),
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    added: _Command = with_options(command, options)
+    return added
 
 
 def remotes(

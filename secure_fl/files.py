@@ -7,6 +7,7 @@ of one line here: `InputError` where the place cannot be used, `StorageError` wh
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -41,6 +42,12 @@ def placed(path: Path) -> Iterator[None]:
         if problem.errno is None:
             raise
         raise place_error(path, problem) from problem
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file's content, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_existing(path: Path) -> None:

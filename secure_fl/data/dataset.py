@@ -74,8 +74,37 @@ class Records:
         return f"row {row} of {self.source}"
 
 
+class FeatureRows:
+    """What labelled records of both kinds derive from their features; they have these fields."""
+
+    X: Features
+    name: str
+    source: str
+    features: tuple[str, ...] | None
+
+    def check_features(self) -> None:
+        """Raises ValueError where they are no float matrix, or their names not as many."""
+        if len(self.X.shape) != 2 or self.X.dtype not in (np.float32, np.float64):
+            raise ValueError(f"X is {self.X.dtype} of shape {self.X.shape}, not a float matrix")
+        if self.features is not None and len(self.features) != self.X.shape[1]:
+            raise ValueError(f"{len(self.features)} feature names, {self.X.shape[1]} features")
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def where(self) -> str:
+        """Whose records they are and where they came from, for messages."""
+        return f"{whose(self.name)}, {self.source}"
+
+    @property
+    def n_features(self) -> int:
+        """d."""
+        return int(self.X.shape[1])
+
+
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(FeatureRows):
     """A client's labelled records under the federation's class list.
 
     Attributes:
@@ -103,34 +132,18 @@ class Dataset:
     schema: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.X.shape) != 2 or self.X.dtype not in (np.float32, np.float64):
-            raise ValueError(f"X is {self.X.dtype} of shape {self.X.shape}, not a float matrix")
+        self.check_features()
         if self.y.shape != (self.X.shape[0],) or self.y.dtype != np.int64:
             raise ValueError(f"y is {self.y.dtype} of shape {self.y.shape}, X {self.X.shape}")
         if self.y.size and not 0 <= self.y.min() <= self.y.max() < len(self.classes):
             raise ValueError(f"codes {self.y.min()}..{self.y.max()}, {len(self.classes)} classes")
-        if self.features is not None and len(self.features) != self.X.shape[1]:
-            raise ValueError(f"{len(self.features)} feature names, {self.X.shape[1]} features")
         if self.groups is not None and len(self.groups) != self.X.shape[0]:
             raise ValueError(f"{len(self.groups)} groups, {self.X.shape[0]} records")
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of a model's outputs: the classes."""
         return self.classes
-
-    @property
-    def where(self) -> str:
-        """Whose records they are and where they came from, for messages."""
-        return f"{whose(self.name)}, {self.source}"
-
-    @property
-    def n_features(self) -> int:
-        """d."""
-        return int(self.X.shape[1])
 
     def counts(self) -> NDArray[np.int64]:
         """Records of each class, shape (C,)."""

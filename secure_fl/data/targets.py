@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secure_fl.data.assembly import aligned, check_together, common_features
-from secure_fl.data.dataset import Features, Records
+from secure_fl.data.dataset import FeatureRows, Features, Records
 from secure_fl.errors import LabelError, whose
 
 
 @dataclass(frozen=True, eq=False)
-class TargetSet:
+class TargetSet(FeatureRows):
     """A client's records with numbers to be predicted.
 
     Attributes:
@@ -39,33 +39,17 @@ class TargetSet:
     schema: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.X.shape) != 2 or self.X.dtype not in (np.float32, np.float64):
-            raise ValueError(f"X is {self.X.dtype} of shape {self.X.shape}, not a float matrix")
+        self.check_features()
         expected = (self.X.shape[0], len(self.targets))
         if self.y.shape != expected or self.y.dtype != np.float64 or not self.targets:
             raise ValueError(f"y is {self.y.dtype} of shape {self.y.shape}, expected {expected}")
         if not np.isfinite(self.y).all():
             raise ValueError("a target is not finite")
-        if self.features is not None and len(self.features) != self.X.shape[1]:
-            raise ValueError(f"{len(self.features)} feature names, {self.X.shape[1]} features")
-
-    def __len__(self) -> int:
-        return int(self.X.shape[0])
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """Names of a model's outputs: the targets."""
         return self.targets
-
-    @property
-    def where(self) -> str:
-        """Whose records they are and where they came from, for messages."""
-        return f"{whose(self.name)}, {self.source}"
-
-    @property
-    def n_features(self) -> int:
-        """d."""
-        return int(self.X.shape[1])
 
     def select(self, rows: NDArray[np.integer[Any]], name: str | None = None) -> "TargetSet":
         """The records at these indices, in this order, under this or another client name."""

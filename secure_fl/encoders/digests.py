@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from secure_fl.encoders.local_models import model_files
+from secure_fl.files import digest_of
 
 
 def folder_digest(folder: Path) -> dict[str, str]:
     """SHA-256 of the files of a model's folder by their names below it."""
-    return {path.relative_to(folder).as_posix(): _file_digest(path) for path in model_files(folder)}
+    return {path.relative_to(folder).as_posix(): digest_of(path) for path in model_files(folder)}
 
 
 def hex_digest(value: Mapping[str, Any]) -> str:
@@ -23,8 +24,3 @@ def hex_digest(value: Mapping[str, Any]) -> str:
 def fingerprint_of(value: Mapping[str, Any]) -> str:
     """The same, as manifests have it."""
     return f"sha256:{hex_digest(value)}"
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,10 +20,23 @@ def read_queries(
 ) -> tuple[NDArray[Any], list[str] | None]:
     """Scaled features of the queries, and their labels where the file has some.
 
+    Arguments and errors as `query_records`.
+    """
+    features, records = query_records(path, manifest, options, rows)
+    if records is None or records.labels is None:
+        return features, None
+    return features, list(records.labels[rows])
+
+
+def query_records(
+    path: Path, manifest: FeatureSpace, options: ReadOptions, rows: slice
+) -> tuple[NDArray[Any], Records | None]:
+    """Scaled features of the queries, and all that the file holds; None for a bare array.
+
     Args:
         path: a client file (.npz, .csv, LIBSVM) of any name, or a `.npy` array of shape (queries,
             features).
-        manifest: the federation's facts.
+        manifest: the facts of the federation, or of a model.
         options: how client files are read; LIBSVM files, unless they say otherwise, with the
             federation's number of features.
         rows: which records to take.
@@ -36,21 +49,12 @@ def read_queries(
     if options.n_features is None:
         options = replace(options, n_features=manifest.n_features)
     records = read_records(path, options, unlabelled=True)
-    X = chosen_features(records, manifest)
-    features = query_features(X[rows], manifest, source=str(path))
-    return features, None if records.labels is None else list(records.labels[rows])
+    X = _chosen_features(records, manifest)
+    return query_features(X[rows], manifest, source=str(path)), records
 
 
-def chosen_features(records: Records, manifest: FeatureSpace) -> NDArray[Any]:
-    """The features of records in the order of a federation's or model's; not scaled.
-
-    Args:
-        records: as read.
-        manifest: what knows the features.
-
-    Raises:
-        InputError: texts, another schema, or a feature that is missing.
-    """
+def _chosen_features(records: Records, manifest: FeatureSpace) -> NDArray[Any]:
+    """The features of records in the order of a federation's or model's; not scaled."""
     path = records.source
     if records.X is None:
         raise InputError(f"{path}: holds text; encode it first (securefl data embed)")

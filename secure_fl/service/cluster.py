@@ -22,10 +22,11 @@ from fhe.messages import Answer
 from fhe.public_key import PUBLIC_FILE
 from fhe.slicing import check_part, join_answers, needed, spans_of
 from secure_fl.errors import AwayError, FormatError, InputError, ServiceError
+from secure_fl.files import digest_of
 from secure_fl.service.channel import Channel
 from secure_fl.service.coordinator import TrainingCircle, read_circle, read_party
 from secure_fl.service.members import Member
-from secure_fl.service.slices import EVALUATOR, Slice, as_json, digest_of, release
+from secure_fl.service.slices import EVALUATOR, Slice, as_json, release
 
 RETRY = 1.0
 """Seconds between two calls of a worker that is away."""
@@ -224,7 +225,8 @@ class _Job:
         self, contributions: Sequence[Any], keys: Path, spans: list[range], progress: Progress
     ) -> None:
         self._contributions, self._spans, self._progress = contributions, spans, progress
-        self._keys = {digest_of(path): path.read_bytes for path in _key_files(keys)}
+        key_files = (keys / EVALUATION_FILE, keys / PUBLIC_FILE)
+        self._keys = {digest_of(path): path.read_bytes for path in key_files}
         self._digests = tuple(self._keys)
         self._left = list(reversed(range(len(spans))))
         self._found: dict[int, Any] = {}
@@ -343,7 +345,3 @@ class _Job:
         with self._news:
             self._error = self._error or error
             self._news.notify_all()
-
-
-def _key_files(folder: Path) -> tuple[Path, Path]:
-    return folder / EVALUATION_FILE, folder / PUBLIC_FILE

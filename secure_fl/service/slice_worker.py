@@ -18,7 +18,7 @@ from attrs import define, field
 from fastapi import FastAPI, Request
 
 import fhe
-from fhe.envelope import PRIVATE, unpack, write_atomic
+from fhe.envelope import MAX_PAYLOAD, PRIVATE, unpack, write_atomic
 from fhe.errors import LibraryError
 from fhe.keys import EVALUATION_FILE, EVALUATION_KIND
 from fhe.messages import Contribution
@@ -35,8 +35,6 @@ from secure_fl.service.supervision import Ending
 
 log = logging.getLogger("securefl.service")
 
-LARGEST = 1 << 30
-"""Bytes of a file, as `fhe.envelope.MAX_PAYLOAD`."""
 KINDS = (EVALUATION_KIND, PUBLIC_KIND, Contribution.KIND)
 """Files that a worker takes, of any engine; none holds a secret."""
 _RATE = Limits(rate=500.0, burst=1000, seconds=600.0)
@@ -121,7 +119,7 @@ class SliceWorker:
 
     async def _put(self, request: Request, circle: str, digest: str) -> fastapi.Response:
         caller = await self._gate.admit(request, circle, {EVALUATOR})
-        content = await self._gate.body(request, caller, LARGEST)
+        content = await self._gate.body(request, caller, MAX_PAYLOAD)
         # The gate compared the body with the digest that the evaluator signed.
         if not is_digest(digest) or caller.claims.body != digest:
             raise Refusal(422, "invalid", "a file's name is the SHA-256 of its content")

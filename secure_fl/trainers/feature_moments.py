@@ -138,21 +138,6 @@ def _means_and_deviations(digits: NDArray[np.float64]) -> tuple[list[float], NDA
     return means, np.array(deviations)
 
 
-def moments_scaling(
-    clients: Sequence[Dataset] | Sequence[TargetSet],
-    factor: float = 1.0,
-    *,
-    unit_rows: bool = False,
-    spread: Spread = "moments",
-) -> Scaling:
-    """The scaling of `scaling_of_moments` over all clients' records, by one masked sum.
-
-    Raises:
-        FeatureError: a feature is too large.
-    """
-    return scaling_of_moments(summed_moments(clients), factor, unit_rows=unit_rows, spread=spread)
-
-
 def summed_moments(clients: Sequence[Dataset] | Sequence[TargetSet]) -> NDArray[np.float64]:
     """The sum over clients of what `feature_digits` gives, masked.
 

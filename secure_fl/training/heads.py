@@ -1,7 +1,6 @@
 """Heads of a federation: of clients' own records, of their releases, or of one release of sums."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def train_party(
         clients = _all_of(manifest, clients, method.method)
         known: dict[str, Any] = {"code_range": (manifest.low, manifest.high)}
         method = attrs.evolve(method, **known)
-    with place_of(out) as aside:
+    with new_folder(out) as aside:
         heads = fit_heads(
             clients,
             manifest,
@@ -74,7 +73,6 @@ def train_party(
             aside=aside,
             on_progress=on_progress,
         )
-        assert aside is not None
         heads.fill(aside)
     return heads
 
@@ -199,13 +197,3 @@ def _own_heads(
     if aside is not None:
         free()
     return found
-
-
-@contextmanager
-def place_of(out: Path | None) -> Iterator[Path | None]:
-    """A run folder that is written aside; None where nothing is to be written."""
-    if out is None:
-        yield None
-        return
-    with new_folder(out) as aside:
-        yield aside

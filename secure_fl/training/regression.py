@@ -1,7 +1,6 @@
 """Queries for a model of numbers, and how far its predictions are from the truth."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from secure_fl.data import ReadOptions, read_records
-from secure_fl.heads.queries import chosen_features, read_matrix
-from secure_fl.heads.run_folder import query_features
+from secure_fl.data import ReadOptions
+from secure_fl.heads.queries import query_records
 from secure_fl.objectives.regression import r_squared, rmse
 from secure_fl.training.linear_model import RegressionModel
 
@@ -67,19 +65,9 @@ def read_target_queries(
 ) -> tuple[Array, Array | None]:
     """Scaled features of the queries, and their targets where the file has them.
 
-    Args:
-        path: a client file of any name, or a `.npy` array of shape (queries, features).
-        model: whose targets the options name.
-        options: how client files are read.
-        rows: which records to take.
-
-    Raises:
-        InputError: the file cannot be read, or its records are not of the model's kind.
+    Arguments and errors as `secure_fl.heads.queries.query_records`; the options name the targets.
     """
-    if path.suffix.lower() == ".npy":
-        return query_features(read_matrix(path)[rows], model, source=str(path)), None
-    if options.n_features is None:
-        options = replace(options, n_features=model.n_features)
-    records = read_records(path, options, unlabelled=True)
-    features = query_features(chosen_features(records, model)[rows], model, source=str(path))
-    return features, None if records.targets is None else records.targets[rows]
+    features, records = query_records(path, model, options, rows)
+    if records is None or records.targets is None:
+        return features, None
+    return features, records.targets[rows]

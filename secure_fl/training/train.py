@@ -7,6 +7,7 @@ disk are proven, the privacy is booked, and only then is anything private comput
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import attrs
 from secure_fl.data import Dataset, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
-from secure_fl.files import reserve
+from secure_fl.files import new_folder, reserve
 from secure_fl.privacy.ledgers import Shelf, prove_room
 from secure_fl.privacy.promises import (
     ClientPromise,
@@ -33,7 +34,7 @@ from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
-from secure_fl.training.heads import federation_of_heads, fit_heads, place_of
+from secure_fl.training.heads import federation_of_heads, fit_heads
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import check_cohort, prove_checkpoint
 from secure_fl.training.preparing import AskedScaling, chosen_head, known_scaling, scalings_for
@@ -115,7 +116,7 @@ def train(
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
     check_cohort(method, len(clients), secure=secure)
-    with place_of(out) as aside:
+    with nullcontext() if out is None else new_folder(out) as aside:
         scalings = scalings_for(clients, scaling, scale, method, promise)
         told = next(iter(scalings.values()))
         if isinstance(method, CodedHeads):

@@ -26,7 +26,13 @@ from attrs import frozen
 from secure_fl.federation import Federation, Tree, broadcastable
 from secure_fl.trainers.fednl.compressors import Compressor, Identity
 from secure_fl.trainers.fednl.fednl_ls import backtrack, check_search
-from secure_fl.trainers.fednl.fednl_pp import begin_partial, everything, take_part
+from secure_fl.trainers.fednl.fednl_pp import (
+    begin_partial,
+    drawn,
+    everything,
+    means_of_all,
+    take_part,
+)
 from secure_fl.trainers.fednl.learning import Learning, learning_for, mean_value
 from secure_fl.trainers.fednl.problem import LogisticRidge
 from secure_fl.trainers.fednl.server_steps import projected_step, shifted_step
@@ -163,9 +169,7 @@ def _round(
 ) -> AllState:
     moved = _moved(fed, objective, state, settings)
     d, n, k = len(moved.weights), len(fed), state.round
-    rng = np.random.default_rng([settings.seed, k])
-    chosen = np.sort(rng.choice(len(fed.participants), settings.tau, replace=False))
-    names = tuple(fed.participants[int(i)] for i in chosen)
+    chosen, names = drawn(fed, settings.tau, settings.seed, k)
     moved = _told(moved, chosen, d)
     total = fed.sum(take_part, objective, settings.learning, moved.weights, k, over=names)
     sent = 64.0 * (d + 1) + settings.learning.compressor.matrix_bits(d)
@@ -243,11 +247,12 @@ def _shifted(hessian: Array, shift: float, z: Array) -> Array:
 
 def _with_means(state: AllState, fed: Federation, total: Tree) -> AllState:
     """H, l and g of everybody who is there."""
-    n, d = len(fed.survivors), len(state.weights)
+    H, g, error = means_of_all(fed, total)
+    d = len(state.weights)
     return replace(
         state,
-        hessian=np.asarray(total["hessian"]) / n,
-        error=float(total["error"]) / n,
-        corrected=total["corrected"] / n,
+        hessian=np.asarray(H),
+        error=error,
+        corrected=g,
         bits=state.bits + 64.0 * (packed_size(d) + d + 1),
     )

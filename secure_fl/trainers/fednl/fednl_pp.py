@@ -101,6 +101,19 @@ def _everything(client: Client, local: LocalProblem, learning: Learning) -> Tree
     }
 
 
+def drawn(fed: Federation, tau: int, seed: int, number: int) -> tuple[Array, tuple[str, ...]]:
+    """Places and names of the clients of a round, ascending, the same whenever it is asked."""
+    rng = np.random.default_rng([seed, number])
+    places = np.sort(rng.choice(len(fed.participants), tau, replace=False))
+    return places, tuple(fed.participants[int(i)] for i in places)
+
+
+def means_of_all(fed: Federation, total: Tree) -> tuple[Array, Array, float]:
+    """H, g and l of everybody who is there."""
+    n = len(fed.survivors)
+    return total["hessian"] / n, total["corrected"] / n, float(total["error"]) / n
+
+
 def fednl_pp(
     fed: Federation,
     objective: LogisticRidge,
@@ -152,9 +165,7 @@ def fednl_pp(
         state = start
     message = 64.0 * (d + 1) + learning.compressor.matrix_bits(d)
     while state.round < rounds:
-        rng = np.random.default_rng([seed, state.round])
-        chosen = np.sort(rng.choice(len(fed.participants), tau, replace=False))
-        names = tuple(fed.participants[int(i)] for i in chosen)
+        _, names = drawn(fed, tau, seed, state.round)
         x = state.weights
         total = fed.sum(take_part, objective, learning, x, state.round, over=names)
         done, bits = state.round + 1, state.bits + message * tau / n
@@ -170,8 +181,7 @@ def fednl_pp(
 
 
 def _state_of(fed: Federation, total: Tree, done: int, bits: float, d: int) -> PartialState:
-    n = len(fed.survivors)
-    H, g, error = total["hessian"] / n, total["corrected"] / n, float(total["error"]) / n
+    H, g, error = means_of_all(fed, total)
     bits += 64.0 * (triangles.packed_size(d) + d + 1)
     # Line 4 of the next round is part of the state, so that the yielded weights are the newest.
     return PartialState(shifted_step(H, error, g), H, g, error, done, bits)

@@ -18,11 +18,12 @@ from secure_fl.crypto.identities import write_identity
 from secure_fl.demo.credentials import write_certificates
 from secure_fl.demo.flower_parties import free_port, loopback
 from secure_fl.errors import InputError, ServiceError
+from secure_fl.files import digest_of
 from secure_fl.service import cluster
 from secure_fl.service.cluster import Calling, evaluate_on, read_worker_circle
 from secure_fl.service.serving import Address, configured, sockets_of
 from secure_fl.service.slice_worker import SliceWorker
-from secure_fl.service.slices import Slice, digest_of, release
+from secure_fl.service.slices import Slice, release
 
 PARAMETERS = fhe.RuleParameters(contributors=3, classes=5, bits=6, block=4, failure_exponent=40)
 NAMES = ("evaluator", "w1", "w2")

@@ -11,9 +11,13 @@ from secure_fl.data import Dataset, scaled_features
 from secure_fl.errors import FeatureError
 from secure_fl.trainers.feature_moments import (
     feature_digits,
-    moments_scaling,
     scaling_of_moments,
+    summed_moments,
 )
+
+
+def moments_scaling(clients, factor=1.0, **how):
+    return scaling_of_moments(summed_moments(clients), factor, **how)
 
 
 def dataset(X, name="a"):

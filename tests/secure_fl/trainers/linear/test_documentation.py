@@ -1,8 +1,9 @@
 """The Python of docs/trainers.md, run from top to bottom."""
 
-import pytest
 import re
 from pathlib import Path
+
+import pytest
 
 DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "trainers.md"
 
