@@ -7,20 +7,19 @@ import click
 
 from cli.channel import CHANNEL, channel_options, run_channel
 from cli.data import make_read_options, read_options
-from cli.dp import promise_options, release_promise
+from cli.dp import promise_options
 from cli.given import refuse_given
 from cli.heads import show_heads
 from cli.methods import chosen_method, method_options
 from cli.output import Output, output_options
 from cli.scaling import chosen_scaling, scaling_options
+from cli.train_promises import RECORD_LEVEL, incomplete, promise_of, refuse_options_of_others
 from cli.trainers import (
-    CLIENT_PRIVACY,
-    TRAINERS_ONLY,
     read_test_set,
     show_model,
     trainer_options,
 )
-from secure_fl.trainers.registry import find, hiding_records
+from secure_fl.trainers.registry import find
 from secure_fl.trainers.settings import Settings
 
 
@@ -150,7 +149,7 @@ def train(
     from secure_fl.training.train import train as run
 
     chosen = chosen_method(method, model, settings)
-    _refuse_options_of_others(chosen)
+    refuse_options_of_others(chosen)
     chosen, tried, tuned_scaling = _tuned(chosen, tuned)
     if federation is not None:
         refuse_given(_AGREED, "beside --federation, whose file says it")
@@ -159,10 +158,10 @@ def train(
     if epsilon is not None and settings["client_epsilon"] is not None:
         raise InputError("--client-epsilon: --epsilon has noise of its own; leave out one")
     if None in given and (given != (None, None, None) or method in RECORD_LEVEL):
-        raise click.UsageError(_incomplete(chosen))
+        raise click.UsageError(incomplete(chosen))
     terms = {"distance": distance, "norm": norm, "bounds": bounds, "grid": grid}
     release = {**terms, "mechanism": mechanism, "smoothing": smoothing}
-    promise = _promise(chosen, given, release, budget, settings)
+    promise = promise_of(chosen, given, release, budget, settings)
     # Beside --federation its manifest says how many features there are.
     public_width = promise is not None and federation is None
     named = _targets(targets, chosen, federation)
@@ -328,73 +327,9 @@ def _of_promise(promise: Any, clients: Any) -> tuple[str, ...]:
     return tuple(f"remark: {each}" for each in found)
 
 
-def _promise(
-    method: Settings,
-    given: tuple[float | None, float | None, str | None],
-    release: dict[str, Any],
-    budget: float | None,
-    settings: dict[str, Any],
-) -> Any:
-    """What the options promise; options of a promise that is not made are refused."""
-    from secure_fl.privacy.promises import ClientPromise, RecordPromise
-
-    epsilon, delta, unit = given
-    if settings["client_epsilon"] is not None:
-        return ClientPromise(
-            epsilon=settings["client_epsilon"],
-            clip=settings["clip"],
-            delta=settings["client_delta"],
-            noise=settings["client_noise"],
-        )
-    refuse_given(CLIENT_PRIVACY, "without --client-epsilon")
-    if epsilon is None or delta is None or unit is None:
-        refuse_given(_OF_A_RELEASE | _OF_SUMS, "without --epsilon, --delta and --unit")
-        refuse_given({"clip"}, "without --client-epsilon")
-        refuse_given({"ledger"}, "without noise (--client-epsilon, or --epsilon with its unit)")
-        return None
-    if method.method == "kahm":
-        refuse_given(_OF_SUMS, "for --method kahm")
-        return release_promise(epsilon, delta, unit, budget=budget, **release)
-    if unit != "record" or (method.method in RECORD_LEVEL and release["norm"] is None):
-        raise click.UsageError(_incomplete(method))
-    if method.family == "network":
-        refuse_given({"ledger"}, "for networks that hide records; --ledgers holds each client's")
-    else:
-        refuse_given({"clip"}, "without --client-epsilon")
-    if method.method not in RECORD_LEVEL:
-        refuse_given(_OF_SUMS, f"for --method {method.method}")
-    clip = 1.0 if settings["clip"] is None else settings["clip"]
-    return RecordPromise(
-        epsilon=epsilon,
-        delta=delta,
-        norm=release["norm"],
-        clip=clip,
-        budget=budget,
-        adjacency=settings["adjacency"],
-        class_texts=settings["class_texts"],
-    )
-
-
-def _incomplete(method: Settings) -> str:
-    if method.method == "kahm":
-        return "privacy needs all of --epsilon, --delta and --unit"
-    more = ", --unit record and --norm" if method.method in RECORD_LEVEL else " and --unit record"
-    return f"--method {method.method} needs all of --epsilon, --delta{more}"
-
-
 _AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder", "tuned"}) | {
     declared.name for declared in find("kahm").declared()
 }
-_OF_A_RELEASE = frozenset(
-    {"distance", "norm", "bounds", "grid", "mechanism", "smoothing", "ledgers", "budget"}
-)
-_OF_HEADS = _OF_A_RELEASE | {"encoder", "epsilon", "delta", "unit", "federation", "tuned"}
-
-
-RELEASED = "kahm-record-private"
-RECORD_LEVEL = {RELEASED, *hiding_records()}
-_OF_SUMS = frozenset({"adjacency", "class_texts"})
-"""Options of the promises of RECORD_LEVEL methods alone."""
 
 
 def _refuse_options_of_an_app(runtime: str, own: set[str]) -> None:
@@ -404,18 +339,3 @@ def _refuse_options_of_an_app(runtime: str, own: set[str]) -> None:
     every = {parameter.name for parameter in context.command.params if parameter.name}
     how = "the app folder says how to train (securefl flower app)"
     refuse_given(every - fine, f"for --runtime {runtime}; {how}")
-
-
-def _refuse_options_of_others(settings: Settings) -> None:
-    """An option that the method does not know could only mislead: refuse it."""
-    wrong = TRAINERS_ONLY if settings.family == "heads" else _OF_HEADS
-    if settings.method == RELEASED:
-        wrong = (_OF_HEADS | TRAINERS_ONLY) - {"encoder", "federation", "aggregate", "ledger"}
-    if settings.method in RECORD_LEVEL:
-        wrong -= {"epsilon", "delta", "unit", "norm", "encoder"}
-    elif settings.family == "network":
-        wrong -= {"epsilon", "delta", "unit", "ledgers", "budget"}
-    refuse_given(
-        wrong & {"epsilon"}, f"for --method {settings.method}; noise is --client-epsilon's"
-    )
-    refuse_given(wrong, f"for --method {settings.method}")

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from dp.adjacency import Element, Record
 from dp.errors import InputError
 from dp.grid import Array
-from dp.release import default_mechanism, make_plan, release
+from dp.release import release
+from dp.release_plan import default_mechanism, make_plan
 
 ROW_ENTRIES = 4
 """Columns of the matrices that audit a record-level release."""

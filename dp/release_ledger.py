@@ -11,7 +11,8 @@ from dp.errors import InputError
 from dp.events import Budget
 from dp.grid import Grid, check_bounds, matrix
 from dp.ledger import Ledger
-from dp.release import Release, Smoothing, release
+from dp.release import Release, release
+from dp.release_plan import Smoothing
 
 STEPS_OF_UNIT = 256
 RECORD_DELTA = 1e-5

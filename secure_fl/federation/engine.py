@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from attrs import frozen
 
 from kahm.threads import one_thread
 from secure_fl.crypto.keys import digest
@@ -17,8 +16,6 @@ from secure_fl.federation import wire
 from secure_fl.federation.agreement import describe_call
 from secure_fl.federation.assembly import (
     Stages,
-    checked_seed,
-    checked_threshold,
     make_runtime,
     pipeline,
 )
@@ -26,17 +23,14 @@ from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
 from secure_fl.federation.executor import Call, InProcess
 from secure_fl.federation.metering import Meter
+from secure_fl.federation.options import Options
 from secure_fl.federation.participation import (
     AllClients,
-    DropOuts,
     NoDropOuts,
-    Participation,
     Stage,
 )
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
-from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.secagg.parameters import PROTOCOL, SESSION, default_threshold
-from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.steps import step_name
 from secure_fl.federation.trees import Array, Leaf, Structure, Tree, flatten, is_finite
 from secure_fl.federation.vector import Asked, VectorTotal
@@ -47,51 +41,6 @@ S = TypeVar("S")
 
 _PARTICIPATION, _DROP_OUTS = 1, 2
 """What experiment randomness is drawn for."""
-
-
-@frozen
-class Options:
-    """The handle's options; see `Federation`."""
-
-    seed: int
-    participation: Participation
-    threshold: int | None
-    aggregation: SecureAggregation | None
-    privacy: ClientPrivacy | None
-    drop_outs: DropOuts
-    description: Any = None
-    """Of the federation, where clients elsewhere have one too; all must have been told the same."""
-
-    @classmethod
-    def checked(
-        cls,
-        clients: int,
-        *,
-        seed: int,
-        participation: Participation | None,
-        threshold: int | None,
-        aggregation: SecureAggregation | None,
-        privacy: ClientPrivacy | None,
-        drop_outs: DropOuts | None = None,
-        description: Any = None,
-    ) -> "Options":
-        """The options of a federation of so many clients, with the defaults filled in.
-
-        Raises:
-            FederationError: an option out of range.
-        """
-        takes_part = participation or AllClients()
-        secure = aggregation is not None
-        left = checked_threshold(threshold, clients, takes_part.expected(clients), secure=secure)
-        return cls(
-            checked_seed(seed),
-            takes_part,
-            left,
-            aggregation,
-            privacy,
-            drop_outs or NoDropOuts(),
-            description,
-        )
 
 
 class Engine:

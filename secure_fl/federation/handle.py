@@ -14,8 +14,9 @@ from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot, refuse_other_settings
 from secure_fl.federation.client import Client
 from secure_fl.federation.driver import drive
-from secure_fl.federation.engine import Engine, Options
+from secure_fl.federation.engine import Engine
 from secure_fl.federation.metering import Meter
+from secure_fl.federation.options import Options
 from secure_fl.federation.participation import DropOuts, Participation
 from secure_fl.federation.privacy import ClientPrivacy, statement
 from secure_fl.federation.secure import SecureAggregation

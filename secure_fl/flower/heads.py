@@ -9,25 +9,23 @@ signed the same description: a server that tells them different ones has heads t
 """
 
 import dataclasses
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import attrs
-from attrs import frozen
 
 import dp
 from secure_fl.crypto.keys import Directory, Identity, verify
 from secure_fl.data import Dataset, Scaling
 from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.errors import FederationError, InputError, PrivacyError, QuorumError
-from secure_fl.federation import Client, wire
-from secure_fl.federation.checkpoint import records_digest
+from secure_fl.federation import wire
 from secure_fl.files import make_folder, new_folder, reserve
 from secure_fl.flower.descriptions import as_array
+from secure_fl.flower.head_recipe import HeadRecipe
 from secure_fl.flower.transport import Requester
 from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
@@ -43,67 +41,11 @@ from secure_fl.heads.manifest import (
 from secure_fl.heads.released import save_statements, train_private_head
 from secure_fl.heads.run_folder import run_room
 from secure_fl.heads.statements import STATEMENT_FILES
-from secure_fl.privacy.promises import ReleasePromise
 
 ORIGIN = "origin.json"
 """What a kept head was made of, as a digest."""
 UNCONFIRMED = ".unconfirmed"
 """Behind the name of a run folder until all clients have signed its federation."""
-
-
-@frozen
-class HeadRecipe:
-    """How all clients train their heads; public.
-
-    Attributes:
-        batch_size, batching, regularisation, regularisation_factor, measure, bits, low, high, rule,
-            encoder: as `Manifest`'s.
-        seed: of the batches when they are clusters.
-        privacy: what every client promises; None for heads of the records themselves.
-        method: kahm-record-private makes one public head of masked sums of all clients, see
-            `secure_fl.heads.record_private`; `privacy` is then None.
-    """
-
-    batch_size: int = 100
-    batching: str = "order"
-    regularisation: str = "absolute"
-    regularisation_factor: float = 1.0
-    measure: str = "folding"
-    bits: int = 8
-    low: float = 0.0
-    high: float = 1.0
-    rule: str = "tournament"
-    encoder: str = "none"
-    seed: int = 0
-    privacy: ReleasePromise | None = None
-    method: Literal["kahm", "kahm-record-private"] = "kahm"
-
-    def manifest(self, **facts: Any) -> Manifest:
-        """The federation of these heads.
-
-        Args:
-            facts: the other fields of `Manifest`.
-
-        Raises:
-            InputError: a field is out of range.
-        """
-        unit = "none" if self.privacy is None else self.privacy.adjacency.kind
-        unit = "record" if self.method == "kahm-record-private" else unit
-        kept = {field.name for field in attrs.fields(Manifest)} & set(attrs.asdict(self))
-        return make_manifest(unit=unit, **{name: getattr(self, name) for name in kept}, **facts)
-
-    def origin(self, manifest: Manifest, data: Dataset) -> str:
-        """Digest of all that a client's head depends on."""
-        facts = [
-            records_digest([Client(data.name, data.X, data.y)]),
-            [manifest.classes, manifest.scale, self.batch_size, self.batching, self.seed],
-            repr(self.privacy),
-            # Only where there is something to say: kept heads of earlier versions stay valid.
-            *([manifest.scaling_map.to_json()] if manifest.scaling != "none" else ()),
-            *([self.regularisation] if self.regularisation != "absolute" else ()),
-            *([self.regularisation_factor] if self.regularisation_factor != 1.0 else ()),
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 class HeadKeeper:

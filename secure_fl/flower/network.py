@@ -19,10 +19,11 @@ from secure_fl.federation.agreement import describe_call
 from secure_fl.federation.assembly import checked_clients
 from secure_fl.federation.checkpoint import Snapshot
 from secure_fl.federation.client import Client
-from secure_fl.federation.engine import Engine, Options
+from secure_fl.federation.engine import Engine
 from secure_fl.federation.executor import Call
 from secure_fl.federation.handle import Federation
 from secure_fl.federation.metering import Traffic
+from secure_fl.federation.options import Options
 from secure_fl.federation.participation import Participation
 from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.secagg.messages import check_version

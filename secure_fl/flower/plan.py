@@ -10,7 +10,7 @@ from attrs import frozen
 import dp
 from secure_fl.data import Scaling, check_scale
 from secure_fl.errors import InputError
-from secure_fl.flower.heads import HeadRecipe
+from secure_fl.flower.head_recipe import HeadRecipe
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.registry import hiding_records, make, methods

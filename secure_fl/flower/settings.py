@@ -21,7 +21,8 @@ from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
 from secure_fl.federation import Client
 from secure_fl.files import placed
-from secure_fl.flower.heads import HeadKeeper, HeadRecipe
+from secure_fl.flower.head_recipe import HeadRecipe
+from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy

@@ -6,7 +6,8 @@ from typing import Any
 
 from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
-from secure_fl.flower.heads import HeadRecipe, train_remote_heads
+from secure_fl.flower.head_recipe import HeadRecipe
+from secure_fl.flower.heads import train_remote_heads
 from secure_fl.flower.network import NetworkFederation
 from secure_fl.flower.plan import Plan
 from secure_fl.flower.transport import Requester, Transport

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dp
-from dp.release import make_plan, smooth_batch
+from dp.release import smooth_batch
+from dp.release_plan import make_plan
 from dp.smoothing import Smoothed
 from kahm import Bank
 from secure_fl.errors import InputError

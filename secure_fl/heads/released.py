@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dp
-from dp.release import make_plan
+from dp.release_plan import make_plan
 from fhe.envelope import write_atomic
 from secure_fl.errors import InputError
 from secure_fl.heads.head import Head, batch_rows, fit_machines

@@ -9,7 +9,7 @@ import attrs
 
 from dp import Budget, Element, Ledger, Membership, Record
 from dp.adjacency import adjacency_from_json, adjacency_to_json
-from dp.release import Smoothing
+from dp.release_plan import Smoothing
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy, calibrate
 from secure_fl.federation.noises import NoiseName

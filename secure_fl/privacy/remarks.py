@@ -6,7 +6,7 @@ All of it follows from public choices: nothing here looks at a record.
 import math
 
 from dp import Element
-from dp.release import make_plan
+from dp.release_plan import make_plan
 from secure_fl.privacy.promises import ReleasePromise
 
 LARGEST_DELTA = 1e-4

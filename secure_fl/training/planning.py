@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp import Element
-from dp.release import implied_for_records, make_plan
+from dp.release import implied_for_records
+from dp.release_plan import make_plan
 from dp.statement import RecordLevel
 from secure_fl.data import Dataset, Scaling, iid
 from secure_fl.errors import InputError

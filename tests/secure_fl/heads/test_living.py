@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp
-from dp.release import make_plan
+from dp.release_plan import make_plan
 from kahm import BATCHINGS, MEASURES, Bank
 from secure_fl.errors import InputError
 from secure_fl.heads.explaining import explain
