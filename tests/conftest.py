@@ -1,24 +1,27 @@
 """Fixtures that need files outside the repository, and a count of what their absence skipped."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+REPOSITORY = Path(__file__).resolve().parent.parent
+CACHE = REPOSITORY / "build" / "test-cache"
+SHARED = REPOSITORY.parent / "shared"
 ABSENT = "the data folder `shared` does not stand beside the repository"
 
 
 @pytest.fixture(scope="session", autouse=True)
-def circuit_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One cache of compiled circuits for the suite and the commands it starts, not the user's."""
-    base = tmp_path_factory.getbasetemp()
-    # A worker has a folder in that of the run, which its fellows compile for as well.
-    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
-    cache.mkdir(mode=0o700, exist_ok=True)
+def circuit_cache() -> Iterator[None]:
+    """One cache of compiled circuits for the suite and the commands it starts, not the user's.
+
+    It outlives the run: an entry is named by the digest of the code that compiles it, of the
+    library's version and of the rule. `make clean` removes it.
+    """
+    CACHE.parent.mkdir(exist_ok=True)
+    CACHE.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SECUREFL_CACHE", str(cache))
+        patch.setenv("SECUREFL_CACHE", str(CACHE))
         yield
 
 

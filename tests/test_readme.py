@@ -21,12 +21,12 @@ def commands(language: str) -> list[str]:
     return [line.partition("#")[0].strip() for line in lines if line.startswith("securefl ")]
 
 
-def test_the_commands_of_one_day_end_in_twenty_classes_and_a_passed_audit(tmp_path, monkeypatch):
+def test_the_commands_of_one_day_end_in_ten_classes_and_a_passed_audit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     day, private = commands(""), commands("sh")
     found = {command: securefl(*command.split()[1:])[0] for command in [*day, *private]}
     assert day[-1].startswith("securefl decrypt")
-    assert len(found[day[-1]].split()) == 20
+    assert len(found[day[-1]].split()) == 10
     said = {command.split(" --")[0]: out for command, out in found.items()}
     assert "epsilon 8" in said["securefl train clients/"]
     assert "epsilon is at least" in said["securefl dp audit"]

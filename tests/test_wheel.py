@@ -76,14 +76,15 @@ def test_the_wheel_works_alone(wheel, tmp_path):
     `make wheel-test` installs the libraries anew, too.
     """
     home = tmp_path / "clean"
-    venv.create(home, with_pip=True)
+    venv.create(home)
     python = home / "bin" / "python"
     (place,) = home.glob("lib/python*/site-packages")
     # A folder named in a .pth file is searched last, and its own .pth files are not read: the
     # editable install of this checkout stays out.
     (place / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", wheel]
     subprocess.run(install, check=True, env=environment, timeout=120, cwd=tmp_path)
     done = subprocess.run(
         [python, REPOSITORY / "tests" / "smoke.py", home / "bin"],
