@@ -3,7 +3,9 @@
 Progress is counted by the evaluator's own measure, so that no worker can go on for ever by telling
 of it: a file that it took, or a step more of those that the slice has. A worker that makes none
 within the limit, refuses, or sends what is no answer, is dropped from the batch and named; what it
-had at work is given to another one.
+had at work is given to another one. One that does make progress keeps its slice; where it takes
+longer than the limit, a worker that has nothing else to do begins the slice as well, and the first
+answer counts.
 """
 
 import hashlib
@@ -63,6 +65,7 @@ class _Attempt:
         worker: that has it.
         number: of the slice.
         most: steps that it has.
+        begun: when.
         since: of the last progress.
         done: steps that the worker told of.
         heard: whether the worker said anything.
@@ -71,6 +74,7 @@ class _Attempt:
     worker: Worker
     number: int
     most: int
+    begun: float
     since: float
     done: int = 0
     heard: bool = False
@@ -112,7 +116,7 @@ class Job:
         self._digests = tuple(self._keys)
         self._left = list(reversed(range(len(spans))))
         self._found: dict[int, Any] = {}
-        self._under_way: dict[int, _Attempt] = {}
+        self._under_way: dict[int, list[_Attempt]] = {}
         self._away: dict[str, tuple[float, str]] = {}
         """Of workers that are away: since when, and what was found."""
         self._falls: dict[str, int] = {}
@@ -140,8 +144,7 @@ class Job:
         with self._news:
             while self._error is None and len(self._found) < len(self._spans):
                 self._news.wait(0.5)
-                for attempt in list(self._under_way.values()):
-                    self._drop_stalled(attempt)
+                self._drop_stalled()
             if self._error is not None:
                 raise self._error
 
@@ -212,7 +215,7 @@ class Job:
                 if done is None or attempt.done < done <= attempt.most:
                     attempt.since, attempt.done = self._clock(), done or attempt.done
                     self._tell()
-                self._drop_stalled(attempt)
+                self._drop_stalled()
             if not self._has(attempt):
                 raise ServiceError("its slice was given to another worker")
 
@@ -229,20 +232,28 @@ class Job:
     def _take(self, worker: Worker) -> _Attempt | None:
         with self._news:
             while True:
+                self._drop_stalled()
                 ended = self._error is not None or len(self._found) == len(self._spans)
                 if ended or worker.name in self._lost:
                     return None
-                if self._left:
+                number = self._left.pop() if self._left else self._late()
+                if number is not None:
                     break
                 self._news.wait(0.5)
-            number = self._left.pop()
-            most = most_steps(self._contributions[0].parameters, len(self._spans[number]))
-            attempt = _Attempt(worker, number, most, self._clock())
-            self._under_way[number] = attempt
+            now, queries = self._clock(), len(self._spans[number])
+            most = most_steps(self._contributions[0].parameters, queries)
+            attempt = _Attempt(worker, number, most, now, now)
+            self._under_way.setdefault(number, []).append(attempt)
             return attempt
 
+    def _late(self) -> int | None:
+        """A slice that all who have it have had for longer than the limit."""
+        late = self._clock() - self._limit
+        found = (i for i, each in self._under_way.items() if all(a.begun <= late for a in each))
+        return next(found, None)
+
     def _has(self, attempt: _Attempt) -> bool:
-        return self._under_way.get(attempt.number) is attempt
+        return attempt in self._under_way.get(attempt.number, ())
 
     def _give_back(self, attempt: _Attempt, error: AwayError) -> None:
         with self._news:
@@ -267,16 +278,19 @@ class Job:
         self._free(attempt)
         self._dropped(name, self._lost[name])
 
-    def _drop_stalled(self, attempt: _Attempt) -> None:
-        if self._clock() - attempt.since >= self._limit:
-            span = self._spans[attempt.number]
-            where = f"queries {span.start} to {span.stop - 1}"
-            self._drop(attempt, f"no progress for {self._limit:.0f} s with {where}")
+    def _drop_stalled(self) -> None:
+        for attempt in [a for each in self._under_way.values() for a in each]:
+            if self._clock() - attempt.since >= self._limit:
+                span = self._spans[attempt.number]
+                where = f"queries {span.start} to {span.stop - 1}"
+                self._drop(attempt, f"no progress for {self._limit:.0f} s with {where}")
 
     def _free(self, attempt: _Attempt) -> None:
         """For another worker, if there may be one."""
-        del self._under_way[attempt.number]
-        self._left.append(attempt.number)
+        self._under_way[attempt.number].remove(attempt)
+        if not self._under_way[attempt.number]:
+            del self._under_way[attempt.number]
+            self._left.append(attempt.number)
         now, wrong = self._clock(), dict(self._lost)
         for name, (since, why) in self._away.items():
             if name not in wrong and now - since >= self._patience:
@@ -302,7 +316,8 @@ class Job:
 
     def _tell(self) -> None:
         done = float(sum(len(self._spans[i]) for i in self._found))
-        done += sum(len(self._spans[i]) * e.done / e.most for i, e in self._under_way.items())
+        for number, each in self._under_way.items():
+            done += len(self._spans[number]) * max(a.done / a.most for a in each)
         try:
             self._progress("slices", int(done), self._contributions[0].queries)
         except Exception as error:  # this side's own; who waits must hear of it

@@ -98,10 +98,15 @@ def lying(folder, tmp_path_factory):
 
 
 @pytest.fixture
-def outcome(folder, sent, honest, lying, monkeypatch):
-    """Runs a lie beside an honest worker; the batch's answers are right. Returns who was named."""
+def hurried(monkeypatch):
+    """No time between calls."""
     monkeypatch.setattr(cluster, "PAUSE", 0.01, raising=False)
     monkeypatch.setattr("secure_fl.service.slice_job.RETRY", 0.01, raising=False)
+
+
+@pytest.fixture
+def outcome(folder, sent, honest, lying, hurried):
+    """Runs a lie beside an honest worker; the batch's answers are right. Returns who was named."""
     liar, address = lying
     expected = fhe.plain(some_codes(QUERIES), PARAMETERS).tolist()
 
@@ -140,7 +145,14 @@ def test_one_that_is_at_work_for_ever_has_its_slice_taken_away(outcome):
     assert outcome(at_work, clock=clock) == {"w2": "no progress for 600 s with queries 0 to 1"}
 
 
-def test_progress_beyond_the_steps_of_a_slice_is_none(outcome, lying):
+def alone(folder, sent, lying, lie, clock):
+    """The liar is the evaluator's only worker."""
+    liar, address = lying
+    liar.lie, liar.asked = lie, 0
+    return answered(called(folder, address), sent, folder, limit=LIMIT, clock=clock)
+
+
+def test_progress_beyond_the_steps_of_a_slice_is_none(folder, sent, lying, hurried):
     """It may tell of every step just in time, but of no more steps than there are."""
     clock = Clock()
 
@@ -148,8 +160,38 @@ def test_progress_beyond_the_steps_of_a_slice_is_none(outcome, lying):
         clock.passes(0.9 * LIMIT)
         return reply(caller, 202, {"done": lying[0].asked, "total": 10**6})
 
-    assert outcome(on_and_on, clock=clock)["w2"].startswith("no progress for 600 s")
+    with pytest.raises(ServiceError, match='no worker is left: "w2": no progress for 600 s'):
+        alone(folder, sent, lying, on_and_on, clock)
     assert lying[0].asked <= STEPS + 2
+
+
+def test_one_that_tells_of_its_steps_is_not_cut_off_however_long_they_take(
+    folder, sent, lying, answer, hurried
+):
+    clock = Clock()
+
+    def slow(caller):
+        clock.passes(0.9 * LIMIT)
+        if lying[0].asked <= STEPS:
+            return reply(caller, 202, {"done": lying[0].asked, "total": STEPS})
+        return reply(caller, 200, answer.to_bytes())
+
+    found, told = alone(folder, sent, lying, slow, clock)
+    assert told == {}
+    assert found.to_bytes() == answer.to_bytes()
+    assert lying[0].asked == STEPS + 1
+
+
+def test_one_that_is_slow_on_purpose_holds_nobody_up_who_has_nothing_else_to_do(outcome, lying):
+    """Its steps come in time, so it keeps the slice; the other begins it too, and is first."""
+    clock = Clock()
+
+    def dawdle(caller):
+        if lying[0].asked <= STEPS:
+            clock.passes(0.6 * LIMIT)
+        return reply(caller, 202, {"done": lying[0].asked, "total": STEPS})
+
+    assert outcome(dawdle, clock=clock) == {}
 
 
 @pytest.mark.parametrize(
@@ -278,10 +320,8 @@ def test_files_are_sent_to_it_thrice_at_most_and_no_others(outcome, folder, abse
     assert expected in told["w2"]
 
 
-def test_one_that_comes_and_goes_is_dropped_in_the_end(folder, sent, lying, monkeypatch):
+def test_one_that_comes_and_goes_is_dropped_in_the_end(folder, sent, lying, hurried):
     """Each time it says that it is at work, so it never counts as away for long."""
-    monkeypatch.setattr(cluster, "PAUSE", 0.01, raising=False)
-    monkeypatch.setattr("secure_fl.service.slice_job.RETRY", 0.01, raising=False)
     liar, address = lying
     liar.asked = 0
 
