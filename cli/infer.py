@@ -14,7 +14,7 @@ from cli.keys import new_batch
 from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
 from cli.output import Output, human_bytes, output_options
 from cli.query import SUFFIX, keys_option, rows_option, run_option
-from cli.workers import answered_by, remotes, workers_options
+from cli.workers import OF_WORKERS, answered_by, calling_of, workers_options
 
 if TYPE_CHECKING:
     from secure_fl.heads.head import Head
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from secure_fl.service.cluster import Remote
 
 _OF_MASKED = frozenset({"quorum", "degree", "exact_heads", "distance", "calibrate", "unknown_from"})
-_OF_WORKERS = frozenset({"members", "identity", "authority", "insecure"})
-_OF_CIPHERTEXTS = frozenset({"keys", "out", "workers"}) | _OF_WORKERS
+_OF_CIPHERTEXTS = frozenset({"keys", "out", "workers"}) | OF_WORKERS
 _OF_QUERIES = frozenset({"run", "rows", "label_column", "ignore_column", "features"})
 _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
 
@@ -123,7 +122,8 @@ def infer(
             raise click.UsageError("encrypted answers need --keys and --out")
         _refuse_masked(run)
         refuse_given(_OF_QUERIES, "for encrypted answers; contributions hold all of it")
-        remote = remotes(workers, members, identity, authority, insecure)
+        calling = calling_of(workers, members, identity, authority, insecure)
+        remote = [] if calling is None else calling.workers()
         _infer_encrypted(output, sources, keys, out, remote)
         return
     if run is None or len(sources) != 1:
@@ -188,18 +188,25 @@ def _infer_encrypted(
     refuse_unwritable(keys)
     prove_writable(out, 0)
     output.note(advice(evaluation.parameters, messages[0].queries))
+    lost: dict[str, str] = {}
+
+    def dropped(name: str, why: str) -> None:
+        lost[name] = why
+        output.note(f'worker "{name}" is asked no more: {why}')
+
     with output.progress() as progress:
         if workers:
-            answer = answered_by(workers, messages, evaluation, public, keys, progress)
+            answer = answered_by(workers, messages, evaluation, public, keys, progress, dropped)
         else:
             answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")
         with recorded(keys, answer):
             size = answer.save(out)
-    output.result(
-        {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch},
-        f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}",
-    )
+    facts = {"answer": str(out), "queries": answer.queries, "bytes": size, "batch": answer.batch}
+    text = f"{out}: {answer.queries} encrypted answers, {human_bytes(size)}"
+    if lost:
+        text += f"; without {', '.join(lost)}"
+    output.result({**facts, "dropped": lost} if workers else facts, text)
 
 
 class _Asked:

@@ -9,6 +9,7 @@ import click
 
 from cli.given import refuse_given
 from cli.output import Output, output_options, with_options
+from cli.workers import calling_of
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -140,7 +141,6 @@ def evaluator(
     from secure_fl.service.extra import check_extra
 
     check_extra()
-    from secure_fl.service.cluster import Calling
     from secure_fl.service.doors import Doors
     from secure_fl.service.evaluator import Evaluator
     from secure_fl.service.evaluator_app import make_app
@@ -158,17 +158,9 @@ def evaluator(
         doors=Doors(per_address=connections),
     )
     address.check()
-    calling = None
-    if workers:
-        if members is None:
-            raise click.UsageError("--workers needs --members; all calls are signed")
-        calling = Calling(
-            addresses=workers,
-            members=members,
-            identity=key,
-            authority=authority,
-            insecure=insecure,
-        )
+    theirs = {"members", "authority"}
+    calling = calling_of(workers, members, key, authority, insecure, theirs=theirs)
+    if calling is not None:
         # What cannot be used is said now, and not by the process that evaluates.
         calling.workers()
     with output.progress() as progress:

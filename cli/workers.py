@@ -1,18 +1,23 @@
-"""`securefl infer --workers`: a batch answered by other machines."""
+"""`--workers` of `infer` and `serve evaluator`: batches answered by other machines."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cli.given import refuse_given
 from cli.output import with_options
 
 if TYPE_CHECKING:
-    from secure_fl.service.cluster import Remote
+    from secure_fl.service.cluster import Calling, Remote
+    from secure_fl.service.slice_job import Dropped
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+OF_WORKERS = frozenset({"members", "identity", "authority", "insecure"})
+"""Options by which an evaluator's workers are called."""
 
 
 def workers_options(command: _Command) -> _Command:
@@ -35,37 +40,43 @@ def workers_options(command: _Command) -> _Command:
     return added
 
 
-def remotes(
+def calling_of(
     workers: Sequence[str],
     members: Path | None,
     identity: Path | None,
     authority: Path | None,
     insecure: bool,
-) -> "list[Remote]":
-    """The workers that were named; none where none were.
+    *,
+    theirs: Collection[str] = OF_WORKERS,
+) -> "Calling | None":
+    """How the workers that were named are called; None where none were.
+
+    Args:
+        workers: NAME=URL each.
+        members, identity, authority, insecure: as `Calling`.
+        theirs: of these options those that have no meaning without workers.
 
     Raises:
-        InputError: a file or an address cannot be used.
+        UsageError: options that do not go together.
     """
     if not workers:
-        if members or identity or authority or insecure:
-            raise click.UsageError("--members, --identity, --authority, --insecure: need --workers")
-        return []
+        refuse_given(theirs, "without --workers")
+        return None
     if members is None or identity is None:
-        raise click.UsageError("--workers needs --members and --identity; all calls are signed")
+        needed = " and ".join(f"--{each}" for each in ("members", "identity") if each in theirs)
+        raise click.UsageError(f"--workers needs {needed}; all calls are signed")
     from secure_fl.service.extra import check_extra
 
     check_extra()
     from secure_fl.service.cluster import Calling
 
-    calling = Calling(
+    return Calling(
         addresses=tuple(workers),
         members=members,
         identity=identity,
         authority=authority,
         insecure=insecure,
     )
-    return calling.workers()
 
 
 def answered_by(
@@ -75,15 +86,16 @@ def answered_by(
     public: Any,
     keys: Path,
     progress: Any,
+    dropped: "Dropped",
 ) -> Any:
     """The answer of workers; what does not belong together is refused before anything is sent.
 
     Raises:
         ContributionError, InputError: so.
-        ServiceError: a worker refuses, or none is left.
+        ServiceError: no worker is left.
     """
     from fhe.evaluator import checked
     from secure_fl.service.cluster import evaluate_on
 
     ordered = checked(messages, evaluation, public)
-    return evaluate_on(workers, ordered, keys, progress=progress)
+    return evaluate_on(workers, ordered, keys, progress=progress, dropped=dropped)

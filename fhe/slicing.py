@@ -4,6 +4,7 @@ Decisions need nothing of each other. A slice of engine tfhe may be any queries 
 other; one of engine bgv is whole sets, because a set's queries share their ciphertexts.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -11,10 +12,16 @@ import attrs
 import numpy as np
 
 from .batched.messages import BatchedAnswer, BatchedContribution, set_bytes
+from .batched.packing import unpack
 from .batched.parameters import BatchedParameters
+from .batched.scheme import refuse_zero
+from .compiled import compiled_rule
 from .envelope import Payload
 from .errors import FormatError, InputError
+from .knockout import calls_of, function_name, last_kind
+from .lwe_layout import result_of
 from .messages import Answer, Message, check_span
+from .parameters import RuleParameters
 
 
 def spans_of(parameters: Any, queries: int, size: int) -> list[range]:
@@ -28,6 +35,18 @@ def spans_of(parameters: Any, queries: int, size: int) -> list[range]:
     if isinstance(parameters, BatchedParameters):
         size = parameters.sets(size) * parameters.degree
     return [range(first, min(first + size, queries)) for first in range(0, queries, size)]
+
+
+def most_steps(parameters: Any, queries: int) -> int:
+    """How often an evaluation of so many queries tells that a step is done, at most.
+
+    Engine tfhe tells just as often; engine bgv less, where fewer processes share the work.
+    """
+    if not isinstance(parameters, BatchedParameters):
+        return calls_of(parameters, queries)
+    layout, contributors = parameters.layout, parameters.contributors
+    halves = sum(half.rows * contributors + half.counted for half in (layout.high, layout.low))
+    return parameters.sets(queries) * (halves + 2 * contributors)
 
 
 def cut_batched(contribution: BatchedContribution, span: range) -> BatchedContribution:
@@ -68,7 +87,7 @@ def join_answers(parts: Sequence[Any], first: Message) -> Any:
         first: a contribution to the whole batch.
 
     Raises:
-        FormatError: the parts are not those of the batch, or their ciphertexts differ in size.
+        FormatError: the parts are not those of the batch, or no ciphertexts of its rule.
     """
     if sum(each.queries for each in parts) != first.queries:
         raise FormatError("slices: their answers are not to all queries of the batch")
@@ -82,13 +101,11 @@ def join_answers(parts: Sequence[Any], first: Message) -> Any:
         blocks = tuple(b for each in parts for b in cast(BatchedAnswer, each).blocks)
         return BatchedAnswer(**facts, blocks=blocks)
     rows = [_rows(each, first.parameters.numbers) for each in parts]
-    if len({each.shape[2] for each in rows}) > 1:
-        raise FormatError("slices: the ciphertexts of their answers differ in size")
     return Answer(**facts, content=np.concatenate(rows, axis=1).tobytes())
 
 
 def check_part(answer: Message, first: Message, queries: int) -> None:
-    """Refuses an answer to something else than a slice of the batch.
+    """Refuses what the querier could not decrypt, or an answer to something else than a slice.
 
     Raises:
         FormatError: so; names what differs.
@@ -98,13 +115,26 @@ def check_part(answer: Message, first: Message, queries: int) -> None:
             raise FormatError(f"slices: an answer is of another {name} than its contributions")
     if answer.queries != queries:
         raise FormatError(f"slices: {answer.queries} answers to {queries} queries")
+    if isinstance(answer, BatchedAnswer):
+        chain = answer.parameters.chain
+        for block in answer.blocks:
+            refuse_zero(unpack(block, chain.primes(0), chain.degree, 2))
+        return
+    expected = queries * _answer_bytes(first.parameters)
+    if len(cast(Answer, answer).content) != expected:
+        raise FormatError(
+            f"slices: {len(cast(Answer, answer).content)} bytes of answers to {queries} queries,"
+            f" expected {expected}"
+        )
+
+
+def _answer_bytes(parameters: RuleParameters) -> int:
+    """Of the ciphertexts that answer one query; compiles the circuit."""
+    specs = compiled_rule(parameters).specs
+    kind, shape = result_of(specs, function_name(last_kind(parameters), 1))
+    return 8 * (kind.dimension + 1) * math.prod(shape) * parameters.numbers
 
 
 def _rows(answer: Answer, numbers: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Bytes of an answer, shape (integers of a query, queries, bytes)."""
-    unit, rest = divmod(len(answer.content), numbers * answer.queries)
-    if rest or not unit:
-        raise FormatError(
-            f"slices: {len(answer.content)} bytes of answers to {answer.queries} queries"
-        )
-    return np.frombuffer(answer.content, np.uint8).reshape(numbers, answer.queries, unit)
+    return np.frombuffer(answer.content, np.uint8).reshape(numbers, answer.queries, -1)

@@ -46,14 +46,13 @@ class _Work:
 
     Attributes:
         key: the bytes that asked for it.
-        done, total: steps.
+        done: steps, over all levels and rounds of the rule.
         task: gives the answer's bytes.
     """
 
     key: bytes
     task: "asyncio.Future[bytes]" = field(init=False)
     done: int = 0
-    total: int = 1
 
 
 class SliceWorker:
@@ -107,6 +106,12 @@ class SliceWorker:
         async def refused(request: Request, refusal: Refusal) -> fastapi.Response:
             return self._gate.refuse(request, refusal)
 
+        @app.exception_handler(Exception)
+        async def failed(request: Request, error: Exception) -> fastapi.Response:
+            # Unsigned it would pass for a worker that is away, and be asked again and again.
+            detail = f"{type(error).__name__}: {error!s:.200}"
+            return self._gate.refuse(request, Refusal(500, "failed", detail))
+
         @app.put("/v1/{circle}/files/{digest}")
         async def put(request: Request, circle: str, digest: str) -> fastapi.Response:
             return await self._put(request, circle, digest)
@@ -159,19 +164,22 @@ class SliceWorker:
             )
         await self._until_free(body)
         if self._busy_with_another(body):
-            return reply(caller, 202, {"done": 0, "total": 1})
+            return reply(caller, 202, {"done": 0})
         work = self._taken_up(caller, wanted, body)
         if work is None:
             absent = [each for each in wanted.files if not self._file(each).exists()]
             return reply(caller, 404, {"absent": absent})
         await asyncio.wait([work.task], timeout=PATIENCE)
         if not work.task.done():
-            return reply(caller, 202, {"done": work.done, "total": work.total})
+            return reply(caller, 202, {"done": work.done})
         try:
             return reply(caller, 200, work.task.result())
-        except (fhe.InputError, LibraryError) as error:
+        except Exception as error:
+            # Who asks once more has it tried once more.
             self._work = None
-            raise Refusal(422, "invalid", str(error)) from None
+            if isinstance(error, fhe.InputError | LibraryError):
+                raise Refusal(422, "invalid", str(error)) from None
+            raise
 
     async def _until_free(self, key: bytes) -> None:
         """Waits a while for the end of another slice."""
@@ -200,8 +208,9 @@ class SliceWorker:
         keys, public = self._key_pair(wanted)
         found = [fhe.load_contribution(self._file(each)) for each in wanted.contributions]
 
-        def progress(_phase: str, done: int, total: int) -> None:
-            work.done, work.total = done, total
+        def progress(_phase: str, done: int, _total: int) -> None:
+            # Preparations and the beginnings of rounds are told as well, with nothing done.
+            work.done += done > 0
 
         span = range(wanted.first, wanted.last)
         return fhe.evaluate(found, keys, public, progress=progress, queries=span).to_bytes()

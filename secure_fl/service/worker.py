@@ -7,6 +7,7 @@ parent dies its standard input ends, and so does it.
 """
 
 import json
+import logging
 import os
 import queue
 import sqlite3
@@ -26,6 +27,8 @@ from secure_fl.service.batch import Batch
 from secure_fl.service.cluster import Calling, Remote, evaluate_on
 from secure_fl.service.registry import Federation, load_federations
 from secure_fl.service.store import Store
+
+log = logging.getLogger("securefl.service")
 
 GRACE = 2.0
 """Seconds to end in an orderly way when the parent is gone."""
@@ -93,7 +96,7 @@ def evaluate_batch(
     Raises:
         ContributionError: a ciphertext does not fit the circuit.
         InputError: the registered keys cannot be used.
-        ServiceError: a worker refuses, or none is left.
+        ServiceError: no worker is left.
     """
     messages = []
     for position, client in enumerate(federation.manifest.clients):
@@ -119,6 +122,7 @@ def evaluate_batch(
             messages,
             federation.folder,
             progress=lambda _phase, done, total: _say(speak, done=done, total=total),
+            dropped=lambda name, why: log.warning('worker "%s" is asked no more: %s', name, why),
             patience=WORKERS_AWAY,
         )
     done, total = 0, calls_of(federation.public.parameters, batch.queries)

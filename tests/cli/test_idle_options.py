@@ -12,6 +12,7 @@ MLP = ("--model", "mlp")
 DIVIDE = ("data", "partition", "clients/a.npz", "out", "--clients", 2)
 RELEASE = ("dp", "release", "x.npy", "out", "--ledger", "books")
 PLAIN = ("infer", "clients/a.npz", "--mode", "plain", "--run", "heads")
+EVALUATOR = ("serve", "evaluator", "heads", "--identity", "x.npy", "--state", "state")
 AUDIT = ("dp", "audit", *RECORD, "--method", "private-gradient")
 
 IDLE = [
@@ -70,6 +71,13 @@ IDLE = [
         ("report", "model", "--out", "page.html", "--label-counts"),
         "--label-counts has no meaning for a trained model's run",
     ),
+    (
+        ("infer", "clients", "--out", "answer", "--keys", "heads", "--members", "x.npy"),
+        "--members has no meaning without --workers",
+    ),
+    ((*EVALUATOR, "--members", "x.npy"), "--members has no meaning without --workers"),
+    ((*EVALUATOR, "--authority", "x.npy"), "--authority has no meaning without --workers"),
+    ((*EVALUATOR, "--workers", "a=https://a"), "--workers needs --members; all calls are signed"),
     (("bench", "run", "fhe", "--all", "--out", "out"), "--all has no meaning beside names"),
 ]
 

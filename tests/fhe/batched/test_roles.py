@@ -14,6 +14,7 @@ from fhe.batched.evaluator import evaluate_batched, tasks_of
 from fhe.batched.messages import bit_bytes, contribution_bytes, place
 from fhe.batched.packing import pack, unpack
 from fhe.batched.scheme import scheme_of
+from fhe.batched.tasks import ROUNDS, Desk
 from fhe.engines import tfhe_public_key
 from fhe.envelope import Payload, read_envelope, read_in_parts, write_envelope
 from fhe.errors import LibraryError, VersionError
@@ -21,7 +22,7 @@ from fhe.inspection import describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
 from fhe.public_key import PUBLIC_FILE
 from fhe.readers import READERS
-from fhe.slicing import join_answers, needed, spans_of
+from fhe.slicing import check_part, join_answers, most_steps, needed, spans_of
 
 from .conftest import send
 from .test_circuit import lowest_class
@@ -388,6 +389,25 @@ def test_tasks_cover_every_round_once(processes):
         spans = [task.span for task in tasks_of(name, 0, rule, processes)]
         assert [i for span in spans for i in span] == list(range(count))
         assert all(spans)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 16])
+def test_no_evaluation_takes_more_steps_than_are_counted(keys, public, tmp_path, processes):
+    """As many only where every upper digit is a task of its own."""
+    desk = Desk(keys.evaluation, public, [], tmp_path)
+    tasks = [each for round_ in ROUNDS for each in tasks_of(round_, 0, keys.parameters, processes)]
+    steps, most = sum(map(desk.steps, tasks)), most_steps(keys.parameters, 1)
+    assert steps <= most
+    assert (steps == most) == (processes == 16)
+
+
+def test_residues_that_the_querier_could_not_read_are_no_part_of_an_answer(answer, sent):
+    check_part(answer, sent[0], answer.queries)
+    size = len(answer.blocks[0])
+    for block, why in ((b"\xff" * size, "not below its prime"), (bytes(size), "is zero")):
+        spoilt = attrs.evolve(answer, blocks=(*answer.blocks[:-1], block))
+        with pytest.raises(fhe.FormatError, match=why):
+            check_part(spoilt, sent[0], answer.queries)
 
 
 def test_a_dead_worker_is_told_of_and_not_waited_for(few, keys, public, monkeypatch):

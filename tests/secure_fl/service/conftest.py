@@ -81,3 +81,18 @@ def made(tmp_path_factory):
 def other(tmp_path_factory):
     """Another federation of the same shape."""
     return make(tmp_path_factory.mktemp("other") / "parties", 1)
+
+
+@pytest.fixture(scope="session")
+def workers_folder(tmp_path_factory):
+    """Keys of a querier, and of an evaluator and its workers."""
+    pytest.importorskip("uvicorn", reason="needs the extra `service` (securefl[service])")
+    from tests.secure_fl.service.workers import PARAMETERS, write_circle
+
+    path = tmp_path_factory.mktemp("workers")
+    keys = fhe.generate_keys(PARAMETERS)
+    fhe.save_evaluation_keys(path, keys.evaluation)
+    fhe.save_public_key(path, fhe.make_public_key(keys))
+    fhe.save_secret_keys(path, keys, "correct horse")
+    write_circle(path)
+    return path

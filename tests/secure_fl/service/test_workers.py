@@ -1,62 +1,47 @@
-"""An evaluator's workers: same bytes as one process, refusals, and a kill -9 within a slice."""
+"""An evaluator's workers: right answers, refusals, faults, and a kill -9 within a slice."""
 
 import contextlib
-import json
+import hashlib
+import shutil
 import threading
 import time
 
-import numpy as np
 import pytest
 
 pytest.importorskip("uvicorn", reason="needs the extra `service` (pip install securefl[service])")
 
-import uvicorn
-
 import fhe
 from fhe.keys import SECRET_FILE
-from secure_fl.crypto.identities import write_identity
 from secure_fl.demo.credentials import write_certificates
 from secure_fl.demo.flower_parties import free_port, loopback
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.files import digest_of
 from secure_fl.service import cluster
-from secure_fl.service.cluster import Calling, evaluate_on, read_worker_circle
-from secure_fl.service.serving import Address, configured, sockets_of
-from secure_fl.service.slice_worker import SliceWorker
+from secure_fl.service.cluster import evaluate_on, read_worker_circle
 from secure_fl.service.slices import Slice, release
-
-PARAMETERS = fhe.RuleParameters(contributors=3, classes=5, bits=6, block=4, failure_exponent=40)
-NAMES = ("evaluator", "w1", "w2")
-
-
-def quiet(phase, done, total):
-    pass
-
-
-def send(public, queries):
-    codes = np.random.default_rng(7).integers(0, 64, (queries, 3, 5))
-    return [
-        fhe.contribute(codes[:, i], public, contributor=i, name=f"c{i}", federation="f", batch="b")
-        for i in range(3)
-    ]
+from tests.secure_fl.service.workers import (
+    NAMES,
+    PARAMETERS,
+    Failing,
+    answered,
+    called,
+    calling,
+    classes,
+    quiet,
+    running,
+    send,
+    some_codes,
+)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Keys of a querier, and of the circle."""
-    path = tmp_path_factory.mktemp("workers")
-    keys = fhe.generate_keys(PARAMETERS)
-    fhe.save_evaluation_keys(path, keys.evaluation)
-    fhe.save_public_key(path, fhe.make_public_key(keys))
-    fhe.save_secret_keys(path, keys, "correct horse")
-    found = {name: write_identity(path / f"{name}.key") for name in NAMES}
-    (path / "members.json").write_text(json.dumps(found))
-    return path
+def folder(workers_folder):
+    return workers_folder
 
 
 @pytest.fixture(scope="module")
 def sent(folder):
-    return send(fhe.load_public_key(folder), 10)
+    return send(fhe.load_public_key(folder), some_codes(5))
 
 
 @pytest.fixture(scope="module")
@@ -64,28 +49,11 @@ def expected(folder, sent):
     return fhe.evaluate(sent, fhe.load_evaluation_keys(folder), fhe.load_public_key(folder))
 
 
-@contextlib.contextmanager
-def running(folder, name, state):
-    own, circle = read_worker_circle(folder / "members.json", folder / f"{name}.key", name)
-    worker = SliceWorker(own, circle, state, 2**30)
-    address = Address(host="127.0.0.1", port=free_port())
-    server = uvicorn.Server(configured(worker.app(), address))
-    thread = threading.Thread(target=server.run, args=(sockets_of(address),), daemon=True)
-    thread.start()
-    while not server.started:
-        thread.join(0.01)
-    try:
-        yield f"{name}=http://127.0.0.1:{address.port}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.fixture(scope="module")
 def addresses(folder, tmp_path_factory):
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(running(folder, name, tmp_path_factory.mktemp(name)))
+            stack.enter_context(running(folder, name, tmp_path_factory.mktemp(name)))[1]
             for name in NAMES[1:]
         ]
 
@@ -95,20 +63,11 @@ def workers(folder, addresses):
     return called(folder, *addresses)
 
 
-def called(folder, *addresses, key="evaluator"):
-    return calling(folder, addresses, identity=folder / f"{key}.key").workers()
-
-
-def calling(folder, addresses, **changed):
-    facts = {"members": folder / "members.json", "identity": folder / "evaluator.key", **changed}
-    return Calling(addresses=tuple(addresses), **facts)
-
-
 def asked(folder, sent, **changed):
     """A slice of the batch, spoilt as wanted, with the content of its files."""
     sources = {digest_of(folder / name): (folder / name).read_bytes for name in _KEYS}
     evaluation, public = sources
-    sources |= {cluster.hashlib.sha256(e.to_bytes()).hexdigest(): e.to_bytes for e in sent}
+    sources |= {hashlib.sha256(e.to_bytes()).hexdigest(): e.to_bytes for e in sent}
     facts = {
         "release": release(),
         "evaluation": evaluation,
@@ -127,8 +86,8 @@ def test_two_workers_answer_the_bytes_of_one_process(folder, sent, workers, expe
     heard = []
     answer = evaluate_on(workers, sent, folder, progress=lambda *news: heard.append(news), size=4)
     assert answer.to_bytes() == expected.to_bytes()
-    assert heard[0] == ("slices", 0, 10)
-    assert heard[-1] == ("slices", 10, 10)
+    assert heard[0] == ("slices", 0, 5)
+    assert heard[-1] == ("slices", 5, 5)
 
 
 def test_keys_and_contributions_are_sent_to_a_worker_once(folder, sent, workers, expected):
@@ -143,14 +102,14 @@ def test_keys_and_contributions_are_sent_to_a_worker_once(folder, sent, workers,
 
 
 def test_a_worker_of_another_release_refuses_and_names_both(folder, sent, workers, monkeypatch):
-    monkeypatch.setattr(cluster, "release", lambda: "securefl 0.0.1")
+    monkeypatch.setattr("secure_fl.service.slice_job.release", lambda: "securefl 0.0.1")
     with pytest.raises(ServiceError, match=r'"w\d": this worker has .*, the evaluator securefl 0'):
         evaluate_on(workers, sent, folder, progress=quiet)
 
 
-def test_a_workers_refusal_of_what_it_was_sent_ends_the_batch(folder, sent, workers):
+def test_a_worker_says_why_it_refuses_what_it_was_sent(folder, sent, workers):
     wanted, sources = asked(folder, sent, last=99)
-    with pytest.raises(ServiceError, match='worker "w1": slice: queries 0 to 99 of a batch of 10'):
+    with pytest.raises(ServiceError, match='worker "w1": slice: queries 0 to 99 of a batch of 5'):
         workers[0].answer(wanted, sources, lambda part: None)
 
 
@@ -186,10 +145,59 @@ def test_no_worker_at_all_ends_the_batch_in_its_time(folder, sent):
         evaluate_on(nobody, sent, folder, progress=quiet, patience=0.5)
 
 
+@pytest.fixture(scope="module")
+def one(folder):
+    """A batch of one query, and so of one slice, and its class."""
+    codes = some_codes(1)
+    found = fhe.plain(codes, PARAMETERS).tolist()
+    return send(fhe.load_public_key(folder), codes, batch="one"), found
+
+
+def test_an_idle_worker_takes_what_one_that_is_away_had(folder, one, addresses):
+    """However long that one has been away: a worker that waits for a slice is there."""
+    dead = f"w1=http://127.0.0.1:{free_port()}"
+    answer, told = answered(called(folder, dead, addresses[1]), one[0], folder, patience=0.0)
+    assert classes(answer, folder) == one[1]
+    assert told == {}
+
+
+def test_an_unforeseen_error_is_one_signed_refusal_and_the_slice_is_tried_elsewhere(
+    folder, one, addresses, tmp_path
+):
+    """Nothing of it stays: the worker answers the same slice when it can."""
+    why = {
+        "disk": 'worker "w1", a file: the w1 refused (500): OSError: [Errno 28] No space left on'
+        " device",
+        "evaluation": "ZeroDivisionError: in the library",
+        "": None,
+    }
+    with running(folder, "w1", tmp_path, Failing) as (worker, address):
+        for worker.fails in why:
+            workers = called(folder, address, addresses[1])
+            answer, told = answered(workers if worker.fails else workers[:1], one[0], folder)
+            assert classes(answer, folder) == one[1]
+            assert told.get("w1") == why[worker.fails]
+
+
+def test_no_worker_is_blamed_for_a_file_that_the_evaluator_lost(folder, one, tmp_path):
+    keys = tmp_path / "keys"
+    shutil.copytree(folder, keys)
+    blamed = []
+    with running(folder, "w1", tmp_path / "w1") as (_, address), pytest.raises(FileNotFoundError):
+        evaluate_on(
+            called(folder, address),
+            one[0],
+            keys,
+            progress=lambda *news: (keys / "public.key").unlink(missing_ok=True),
+            dropped=lambda *news: blamed.append(news),
+        )
+    assert blamed == []
+
+
 @pytest.mark.slow  # processes that start, and are killed
 def test_a_worker_killed_within_a_slice_costs_that_slice_only(folder, tmp_path):
-    """kill -9 over TLS: the other worker takes the slice, and the answer's bytes are the same."""
-    sent = send(fhe.load_public_key(folder), 48)
+    """kill -9 over TLS: the other worker takes the slice; bytes may differ between processes."""
+    sent = send(fhe.load_public_key(folder), some_codes(48))
     certificates = write_certificates(tmp_path)
     with loopback(tmp_path, certificates) as net:
         addresses = [start(net, folder, name, certificates) for name in NAMES[1:]]
@@ -207,7 +215,7 @@ def test_a_worker_killed_within_a_slice_costs_that_slice_only(folder, tmp_path):
         killer.join()
         begun = net.log("w1").count("a slice of") + net.log("w2").count("a slice of")
     keys, public = fhe.load_evaluation_keys(folder), fhe.load_public_key(folder)
-    assert answer.to_bytes() == fhe.evaluate(sent, keys, public).to_bytes()
+    assert classes(answer, folder) == classes(fhe.evaluate(sent, keys, public), folder)
     assert begun == 12 + 1
 
 
