@@ -9,7 +9,7 @@ from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.judged import ask_in_turn, labels_to_judge_by
 from cli.keys import get_passphrase, new_batch, passphrase_option
-from cli.masked import ask_masked, distance_option, telling, unknown_option
+from cli.masked import OF_DISTANCES, ask_masked, distance_option, telling, unknown_option
 from cli.output import Output, output_options, show_classes
 from cli.query import keep_audit, keys_option, rows_option, some_audit
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from secure_fl.heads.manifest import Manifest
     from secure_fl.service.desk import Desk
 
+_NO_KNOWN = "for the rule votes: noise may make a right answer to a known query wrong"
 _OF_ONE_BATCH = frozenset({"fetch", "batch", "audit_file", "distance", "unknown_from"})
 
 
@@ -118,8 +119,8 @@ def query(
     """Ask the federation about QUERIES: sealed to every contributor, answered on ciphertexts.
 
     Known answers are mixed in, a wrong one retires the keys, and the evaluator is not told what was
-    found in its answer. Under the rule masked there are no keys: the contributors' rows are added
-    under masks, and this command opens the sum.
+    found in its answer. Under the rules masked and votes there are no keys: the contributors' rows
+    are added under masks, and this command opens the sum.
     """
     from secure_fl.service.extra import check_extra
 
@@ -144,6 +145,10 @@ def query(
     if fetch and batch is None:
         raise click.UsageError("--fetch needs --batch, the name of what was opened")
     manifest = load_manifest(run)
+    if manifest.rule == "votes":
+        refuse_given(OF_DISTANCES | {"leave_one_out"}, "for the rule votes")
+        refuse_given({"audit", "leak_bits"} if audit != 0 else {"leak_bits"}, _NO_KNOWN)
+        audit = 0
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
@@ -158,8 +163,8 @@ def query(
             desk, name, len(features), manifest, audit, leak_bits, fetch=False
         )
 
-    if manifest.rule == "masked":
-        refuse_given({"keys", "audit_file", "passphrase_file"}, "for the rule masked")
+    if manifest.summed:
+        refuse_given({"keys", "audit_file", "passphrase_file"}, f"for the rule {manifest.rule}")
         desk = Desk(run)
         if judged is not None:
 

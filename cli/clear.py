@@ -51,6 +51,7 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
     from secure_fl.heads.manifest import UNKNOWN, make_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.heads.run_folder import all_measures, load_run
+    from secure_fl.masked.votes import majority
 
     if top is not None and mode != "plain":
         raise click.UsageError("--top is of --mode plain: integer codes give one class")
@@ -68,7 +69,9 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
             facts, lines = _best(output, measures.min(axis=1), found, manifest, top)
     else:
         codes = all_codes(heads, features, manifest)
-        if manifest.rule == "masked":
+        if manifest.rule == "votes":
+            found = majority(codes)
+        elif manifest.rule == "masked":
             # It has no circuit: its integers in the clear are the codes themselves.
             found = classify(codes)
         else:

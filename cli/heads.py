@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.output import Output, human_bytes, show
 
 if TYPE_CHECKING:
     from secure_fl.heads.bounds import ClassBounds
+    from secure_fl.heads.manifest import Manifest
     from secure_fl.training.fitted import FittedHeads
     from secure_fl.training.learned import Learned
 
 BOUND_DELTA = 0.05
 """The bounds that are printed hold with probability 1 minus this."""
+
+VOTES_DELTA = 1e-5
+"""At which it is said how many answers by votes keep a budget; `serve contributor`'s default."""
 
 
 def show_heads(
@@ -75,6 +79,7 @@ def show_heads(
     if learned is not None:
         show(learned.text())
     _show_bounds(bounds)
+    _show_votes(manifest)
     if not statements:
         show("Privacy: no guarantee; a head holds its client's records and must stay there.")
         if manifest.rule == "masked":
@@ -84,6 +89,22 @@ def show_heads(
     others = "the others' is the same" if alike else "the others' differ in sizes"
     show(f"Privacy, statement of client {statements[0][0]} ({others}):")
     show(statements[0][1].text())
+
+
+def _show_votes(manifest: "Manifest") -> None:
+    """What answers by votes tell, where that is the rule."""
+    from secure_fl.heads.masked import coding_of
+
+    if manifest.rule != "votes":
+        return
+    coding: Any = coding_of(manifest)
+    budgets = [(epsilon, coding.answers_within(epsilon, VOTES_DELTA)) for epsilon in (1, 3, 8)]
+    show(
+        f"Answers by votes: a query is one Gaussian of multiplier {coding.multiplier:.3g} per"
+        f" record added or removed; at delta {VOTES_DELTA:g} "
+        + ", ".join(f"{queries:,} keep epsilon {epsilon}" for epsilon, queries in budgets)
+        + ". Each contributor's book binds them (serve contributor --answers-epsilon)."
+    )
 
 
 def _show_bounds(bounds: "list[ClassBounds]") -> None:

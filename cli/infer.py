@@ -11,7 +11,14 @@ from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.judged import labels_to_judge_by, show_left_out
 from cli.keys import new_batch
-from cli.masked import bands_of, distance_option, show_bands, show_masked, unknown_option
+from cli.masked import (
+    OF_DISTANCES,
+    bands_of,
+    distance_option,
+    show_bands,
+    show_masked,
+    unknown_option,
+)
 from cli.output import Output, human_bytes, output_options
 from cli.query import SUFFIX, keys_option, rows_option, run_option
 from cli.workers import OF_WORKERS, answered_by, calling_of, workers_options
@@ -33,8 +40,8 @@ _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
 @click.option(
     "--mode",
     type=click.Choice(["encrypted", "masked", "simulate", "plain"]),
-    help="Default: masked if that is the rule of RUN, else encrypted. masked, simulate and plain"
-    " classify QUERIES here, without keys; plain takes exact measures.",
+    help="Default: masked if the rule of RUN is masked or votes, else encrypted. masked, simulate"
+    " and plain classify QUERIES here, without keys; plain takes exact measures.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
 @click.option("--top", type=click.IntRange(1), help="plain: the best classes of each query.")
@@ -105,8 +112,8 @@ def infer(
     """Answer a batch: from the contributions in SOURCES, on ciphertexts.
 
     With --mode masked, simulate or plain, SOURCES is one file of queries and --run names the heads.
-    masked adds rows of random words under masks, all contributors in this process; a contributor
-    whose head is not here counts as dropped out.
+    masked adds rows of random words under masks, or under the rule votes noisy votes, all
+    contributors in this process; a contributor whose head is not here counts as dropped out.
     """
     mode = mode or _mode_of(run)
     if mode != "masked":
@@ -148,7 +155,7 @@ def _mode_of(run: Path | None) -> str:
     """What the federation's rule runs by; contributions alone say nothing of it."""
     from secure_fl.heads.manifest import load_manifest
 
-    return "masked" if run is not None and load_manifest(run).rule == "masked" else "encrypted"
+    return "masked" if run is not None and load_manifest(run).summed else "encrypted"
 
 
 def _refuse_masked(run: Path | None) -> None:
@@ -234,6 +241,9 @@ class _Asked:
         from secure_fl.heads.masked import masked_answer, masked_rule
 
         exact_heads, quorum, degree = terms
+        if self.manifest.rule == "votes":
+            refuse_given(OF_DISTANCES | {"exact_heads", "degree"}, "for the rule votes")
+            output.note("noise is drawn and nothing is booked: all these heads are this machine's")
         rule = masked_rule(self.manifest, threshold=quorum, degree=degree)
         self._check_policy(exact_heads)
         facts: dict[str, Any] = {}
@@ -261,6 +271,10 @@ class _Asked:
         from secure_fl.heads.judging import leave_one_out
 
         labels = labels_to_judge_by(self.labels, self._path, self.manifest)
+        if self.manifest.rule == "votes":
+            raise click.UsageError(
+                "--leave-one-out: judges by the smallest measure, and the rule is votes"
+            )
         if mode == "masked":
             self._check_policy(exact_heads)
         names = [head.client for head in self.heads]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from secure_fl.service.desk import Desk
 
 NO_CLASS = "no known class"
+OF_DISTANCES = frozenset({"distance", "unknown_from", "calibrate"})
+"""Options that need a distance, which votes do not show."""
 
 distance_option = click.option(
     "--distance", is_flag=True, help="masked: print the smallest distance too."
@@ -54,6 +56,10 @@ def show_masked(
     if missing:
         output.note(f"answered without {', '.join(missing)}")
     classes = [manifest.classes[c] for c in answer.classes]
+    if answer.opened.votes is not None:
+        facts = {**facts, "present": list(present), "votes": answer.opened.votes.tolist()}
+        show_classes(output, classes, labels, facts)
+        return
     near = [float(each) for each in distances(answer.codes, manifest)]
     if unknown_from is not None:
         pairs = zip(classes, near, strict=True)

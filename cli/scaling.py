@@ -41,7 +41,7 @@ def chosen_scaling(
     public: Path | None,
     reading: "ReadOptions",
     clients: "Sequence[Dataset]",
-    promise: Any,
+    promised: bool,
     output: Output,
 ) -> "Any | Scaling":
     """What the options mean for these clients; says what a default is.
@@ -51,7 +51,7 @@ def chosen_scaling(
         public: --public, or None.
         reading: how files are read.
         clients: the federation's.
-        promise: of privacy, or None.
+        promised: whether privacy is promised, by noise in training or in answers.
         output: for remarks.
     """
     from cli.trainers import read_test_set
@@ -75,7 +75,7 @@ def chosen_scaling(
                 )
         return found
     if scaling is None:
-        if promise is None:
+        if not promised:
             return DEFAULT_SCALING
         # A schema has said already what becomes of numbers.
         if not clients[0].schema:

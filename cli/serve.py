@@ -15,6 +15,9 @@ _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+_OF_VOTES = frozenset({"answers_epsilon", "answers_delta", "answers_ledger"})
+
+
 def _address_options(port: int) -> Callable[[Any], Any]:
     """Adds where a party listens, by default at that port."""
     options = (
@@ -187,6 +190,17 @@ def evaluator(
     is_flag=True,
     help="Rule masked: answer with a head that is no differentially private release.",
 )
+@click.option(
+    "--answers-epsilon",
+    type=float,
+    help="Rule votes: what all answers may cost together, per record added or removed.",
+)
+@click.option("--answers-delta", type=float, default=1e-5, show_default=True, help="Of it.")
+@click.option(
+    "--answers-ledger",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Rule votes: book of the answers; default: answers.jsonl in STATE.",
+)
 @click.option("--identity", "key", required=True, type=_file, help="Secret file of the client.")
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
@@ -223,6 +237,9 @@ def contributor(
     client: str,
     keys: Path | None,
     exact_heads: bool,
+    answers_epsilon: float | None,
+    answers_delta: float,
+    answers_ledger: Path | None,
     key: Path,
     url: str,
     authority: Path | None,
@@ -241,6 +258,7 @@ def contributor(
     check_extra()
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.masked import MaskedPolicy
+    from secure_fl.service.answers_book import FILE, AnswersBook
     from secure_fl.service.channel import Channel
     from secure_fl.service.contributor import ContributorPolicy, least_quorum
     from secure_fl.service.contributor_app import (
@@ -253,12 +271,18 @@ def contributor(
     manifest = load_manifest(run)
     if manifest.rule != "masked":
         refuse_given({"exact_heads"}, f"for the rule {manifest.rule}")
+    answers = None
+    if manifest.rule == "votes":
+        book = answers_ledger or state / FILE
+        answers = AnswersBook.open(book, client, answers_epsilon, answers_delta)
+    else:
+        refuse_given(_OF_VOTES, f"for the rule {manifest.rule}")
     least = least_quorum(manifest) if min_quorum is None else min_quorum
     terms = ContributorPolicy(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
         policy = MaskedPolicy(exact_heads=exact_heads)
-        made = load_contributor(run, client, keys, key, state, terms, policy)
+        made = load_contributor(run, client, keys, key, state, terms, policy, answers)
         progress("loading the circuit and the head", 1, 1)
     channel = Channel(
         url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy

@@ -162,6 +162,7 @@ def train(
     terms = {"distance": distance, "norm": norm, "bounds": bounds, "grid": grid}
     release = {**terms, "mechanism": mechanism, "smoothing": smoothing}
     promise = promise_of(chosen, given, release, budget, settings)
+    promised = promise is not None or getattr(chosen, "private_answers", False)
     # Beside --federation its manifest says how many features there are.
     public_width = promise is not None and federation is None
     named = _targets(targets, chosen, federation)
@@ -191,7 +192,7 @@ def train(
             fitted: Any = train_party(clients, manifest, method=chosen, secure=secure, **common)
         else:
             map_of = chosen_scaling(
-                scaling or tuned_scaling, public, reading, clients, promise, output
+                scaling or tuned_scaling, public, reading, clients, promised, output
             )
             fitted = run(
                 clients,

@@ -92,7 +92,7 @@ def tune(
         clients = read_clients(
             source, options, classes=known, progress=lambda i, n: progress("reading", i, n)
         )
-        mapped = chosen_scaling(scaling, public, options, clients, None, output)
+        mapped = chosen_scaling(scaling, public, options, clients, False, output)
         if methods is None:
             refuse_given({"rates", "seed"}, "without --methods")
             choices = _choices(batch_sizes, lambdas, measures, bits, ranges)

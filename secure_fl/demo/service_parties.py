@@ -52,7 +52,7 @@ def set_up(
     found = enrol(manifest, keys)
     for name in names:
         save_manifest(folder / name, found)
-    if found.rule != "masked":
+    if not found.summed:
         parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
         _hand_out_keys(folder, names, parameters)
     for head in heads:

@@ -20,7 +20,7 @@ class HeadRecipe:
 
     Attributes:
         batch_size, batching, regularisation, regularisation_factor, measure, bits, low, high, rule,
-            encoder: as `Manifest`'s.
+            answer_noise, encoder: as `Manifest`'s.
         seed: of the batches when they are clusters.
         privacy: what every client promises; None for heads of the records themselves.
         method: kahm-record-private makes one public head of masked sums of all clients, see
@@ -36,6 +36,7 @@ class HeadRecipe:
     low: float = 0.0
     high: float = 1.0
     rule: str = "tournament"
+    answer_noise: float = 0.0
     encoder: str = "none"
     seed: int = 0
     privacy: ReleasePromise | None = None

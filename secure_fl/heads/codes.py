@@ -95,11 +95,11 @@ def refuse_masked(manifest: Manifest) -> None:
     """Refuses a federation whose rule has neither keys nor ciphertexts, where these are wanted.
 
     Raises:
-        InputError: its rule is masked; names what answers under it.
+        InputError: its rule is one of sums; names what answers under it.
     """
-    if manifest.rule == "masked":
+    if manifest.summed:
         raise InputError(
-            "federation: its rule is masked (federation.json), which has no keys and no"
+            f"federation: its rule is {manifest.rule} (federation.json), which has no keys and no"
             " ciphertexts; answer with `securefl infer QUERIES --run RUN`, over a network with"
             " `securefl query`, without --keys"
         )

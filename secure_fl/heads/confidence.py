@@ -22,6 +22,7 @@ from secure_fl.errors import InputError
 from secure_fl.heads.codes import threshold_code
 from secure_fl.heads.head import train_head
 from secure_fl.heads.manifest import Manifest, make_manifest
+from secure_fl.masked.votes import majority
 from secure_fl.progress import Progress, quiet
 
 Array = NDArray[np.float64]
@@ -36,7 +37,7 @@ _TEMPERATURES = (1e-6, 1e2)
 
 
 def decide(measures: NDArray[Any], manifest: Manifest) -> Codes:
-    """The rule in the clear: the class of the smallest measure, or none.
+    """The rule in the clear: the class of the smallest measure, or none; of votes, the majority's.
 
     Args:
         measures: exact, shape (queries, clients, classes).
@@ -45,6 +46,8 @@ def decide(measures: NDArray[Any], manifest: Manifest) -> Codes:
     Returns:
         Indices of `manifest.answers`, shape (queries,).
     """
+    if manifest.rule == "votes":
+        return majority(measures)
     found = classify(measures).astype(np.int64)
     if manifest.unknown_above is not None:
         found[measures.min(axis=(1, 2)) > manifest.unknown_above] = len(manifest.classes)

@@ -41,7 +41,7 @@ from secure_fl.heads.manifest_fields import (
     optional_tuple,
     tried_of,
 )
-from secure_fl.masked import RowCoding
+from secure_fl.masked import RowCoding, VoteCoding
 
 FORMAT_VERSION = 1
 FILE_NAME = "federation.json"
@@ -50,15 +50,18 @@ MODEL_FILE = "model"
 MAX_BYTES = 16 * 2**20
 """A manifest is small; anything larger is not one."""
 
-RULES = ("tournament", "paper", "masked")
+RULES = ("tournament", "paper", "masked", "votes")
+SUMMED = ("masked", "votes")
+"""Rules without keys and ciphertexts: one secure sum a batch."""
 UNKNOWN = "unknown"
 """The answer that a query is of none of the classes, and who contributes its threshold."""
 LATER = (
     *("schema", "members", "lineage", "unknown_above", "temperature"),
     *("scaling", "offsets", "spreads", "regularisation", "regularisation_factor", "tried"),
+    "answer_noise",
 )
 """Fields of later versions: at their defaults, files and fingerprints are as before them."""
-NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature")
+NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature", "answer_noise")
 """Fields that no head depends on."""
 ROLES = ("querier", "evaluator")
 """Members of a federation on a network that are no clients."""
@@ -92,8 +95,10 @@ class Manifest:
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
-        rule: by which queries are answered: "tournament" or "paper" on ciphertexts, "masked" as
-            one secure sum.
+        rule: by which queries are answered: "tournament" or "paper" on ciphertexts, "masked" or
+            "votes" as one secure sum.
+        answer_noise: standard deviation, in votes, of the noise that is surely in an answer of the
+            rule votes, above 0; 0 under the others.
         unit: what a client's differential privacy protects, "none" when there is no noise.
         unknown_above: measure above which a query is of none of the classes; public, calibrated on
             public data, above `low` and below `high`. None: every query gets a class.
@@ -139,6 +144,7 @@ class Manifest:
     regularisation: str = attrs.field(default="absolute", validator=in_(REGULARISATIONS))
     regularisation_factor: float = attrs.field(default=1.0, validator=[*NUMBER, gt(0)])
     tried: tuple[tuple[str, int, int], ...] = attrs.field(default=(), converter=tried_of)
+    answer_noise: float = attrs.field(default=0.0, validator=[*NUMBER, ge(0)])
 
     @unknown_above.validator
     def _threshold(self, _: object, value: float | None) -> None:
@@ -158,6 +164,8 @@ class Manifest:
                 "'unknown_above': the rule masked shows distances instead; choose a bound with"
                 " --unknown-from when you ask"
             )
+        if self.rule == "votes":
+            raise ValueError("'unknown_above': under the rule votes every query gets a class")
 
     @lineage.validator
     def _fingerprints(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
@@ -169,6 +177,11 @@ class Manifest:
             raise ValueError(
                 f"'scaling' is of private means and spreads, and 'unit' {self.unit!r} promises"
                 " privacy"
+            )
+        if self.rule == "votes" and (self.scaling == "moments" or self.tried):
+            raise ValueError(
+                "'scaling' or 'tried' is of all clients' records, and under the rule votes every"
+                " vote would depend on it"
             )
         if self.unit != "none" and self.tried:
             raise ValueError(
@@ -193,17 +206,31 @@ class Manifest:
 
     @rule.validator
     def _sums_can_be(self, _: object, value: str) -> None:
-        if value != "masked":
-            return
-        if len(self.clients) < 2:
-            raise ValueError("'rule' masked needs at least 2 clients: a sum of one is that one's")
-        # Refuses rows that are too long.
-        RowCoding(self.bits, len(self.classes))
+        if value in SUMMED and len(self.clients) < 2:
+            raise ValueError(f"'rule' {value} needs at least 2 clients: a sum of one is that one's")
+        if value == "masked":
+            # Refuses rows that are too long.
+            RowCoding(self.bits, len(self.classes))
+
+    @answer_noise.validator
+    def _of_votes(self, _: object, value: float) -> None:
+        if (value > 0) != (self.rule == "votes"):
+            raise ValueError(
+                f"'answer_noise' is {value:g} and 'rule' {self.rule}: noise above 0 is of the rule"
+                " votes, and of it alone (--answer-noise)"
+            )
+        if value > 0:
+            VoteCoding(classes=len(self.classes), contributors=len(self.clients), noise=value)
 
     @high.validator
     def _above_low(self, _: object, value: float) -> None:
         if not value > self.low:
             raise ValueError(f"'high' must be above 'low' {self.low}, found {value}")
+
+    @property
+    def summed(self) -> bool:
+        """Whether queries are answered by secure sums, without keys and ciphertexts."""
+        return self.rule in SUMMED
 
     @property
     def answers(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Heads that answer by the rule `masked`, and what their owner's policy says of it."""
+"""Heads that answer by one secure sum, and what their owner's policy says of it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from secure_fl.heads.codes import head_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.statements import STATEMENT_FILES
-from secure_fl.masked import MaskedAnswer, MaskedRule, Told
+from secure_fl.masked import MaskedAnswer, MaskedRule, RowCoding, Told, VoteCoding
 from secure_fl.progress import Progress, quiet
 
 _MOST_STATEMENT = 2**20
@@ -42,9 +42,10 @@ class MaskedPolicy:
             clients: whose heads are to answer.
 
         Raises:
-            InputError: a head is no release, or its statement says that nothing is guaranteed.
+            InputError: a head is no release, or its statement says that nothing is guaranteed. Not
+                under the rule votes, whose answers have noise of their own.
         """
-        if self.exact_heads:
+        if self.exact_heads or manifest.rule == "votes":
             return
         for client in clients:
             reason = _unprotected(run, manifest, client)
@@ -67,20 +68,42 @@ def _unprotected(run: Path, manifest: Manifest, client: str) -> str:
     return "" if found.get("guarantee") is True else f"its release promises nothing ({path})"
 
 
+def coding_of(manifest: Manifest, quorum: int | None = None) -> RowCoding | VoteCoding:
+    """How codes of a federation become rows of its sums.
+
+    Args:
+        manifest: of a federation whose rule is one of sums.
+        quorum: contributors that must be left; None for the default. The noise of votes is sized
+            for it.
+
+    Raises:
+        InputError: a quorum that leaves no honest part of the noise.
+    """
+    classes = len(manifest.classes)
+    if manifest.rule == "masked":
+        return RowCoding(manifest.bits, classes)
+    return VoteCoding(
+        classes=classes,
+        contributors=len(manifest.clients),
+        noise=manifest.answer_noise,
+        threshold=quorum,
+    )
+
+
 def masked_rule(
     manifest: Manifest, *, threshold: int | None = None, degree: int | None = None
 ) -> MaskedRule:
     """The rule of a federation, a fresh session of all parties in this process.
 
     Args:
-        manifest: of a federation whose rule is masked.
+        manifest: of a federation whose rule is masked or votes.
         threshold: contributors that must be left, or None for the default.
-        degree: contributors that each masks with; None for all others.
+        degree: contributors that each masks with; None for all others, as votes need it.
 
     Raises:
         InputError: the federation has another rule, or an argument is out of range.
     """
-    if manifest.rule != "masked":
+    if not manifest.summed:
         raise InputError(
             f"federation: its rule is {manifest.rule!r} (federation.json), not masked; train with"
             " --rule masked"
@@ -91,6 +114,7 @@ def masked_rule(
         bits=manifest.bits,
         threshold=threshold,
         degree=degree,
+        noise=manifest.answer_noise or None,
     )
 
 

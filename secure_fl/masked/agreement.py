@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from secure_fl.federation import wire
 from secure_fl.masked.rows import RowCoding
+from secure_fl.masked.votes import VoteCoding
 
 VERSION = 1
 """Of how codes become rows and of what is agreed on."""
@@ -38,18 +39,18 @@ class Told:
     salt: bytes = field(default=b"", repr=False)
     known: bytes = field(default=b"", repr=False)
 
-    def agreed(self, coding: RowCoding, first: int, last: int) -> bytes:
+    def agreed(self, coding: RowCoding | VoteCoding, first: int, last: int) -> bytes:
         """32 bytes that stand for all this, of the sum over queries `first` to `last` - 1."""
         return wire.fingerprint(
             {
-                "rule": "masked",
+                "rule": coding.rule,
                 "version": VERSION,
                 "federation": self.federation,
                 "batch": self.batch,
                 "queries": self.queries,
                 "salt": self.salt.hex(),
                 "known": self.known.hex(),
-                "coding": (coding.bits, coding.classes, coding.word_bits),
+                "coding": coding.facts,
                 "part": (first, last),
             }
         )

@@ -17,9 +17,11 @@ to be zero: with a probability of 2^-w a query, whatever the integers are.
 """
 
 import os
+from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from secure_fl.crypto.keys import Entropy
@@ -36,16 +38,34 @@ SEED = 32
 
 
 @frozen
-class Smallest:
+class Opened:
     """What sums of rows show, query by query.
 
     Attributes:
-        classes: of the smallest code, the lowest among ties, shape (queries,).
-        codes: the smallest code, in 0..2^p - 1, shape (queries,).
+        classes: of the smallest code, or of most votes, the lowest among ties, shape (queries,).
+        codes: the smallest code, in 0..2^p - 1, shape (queries,); none of votes.
+        votes: noisy votes, shape (queries, classes), of the rule votes alone.
     """
 
     classes: Ints
-    codes: Ints
+    codes: Ints = field(factory=lambda: np.empty(0, np.int64))
+    votes: NDArray[np.float64] | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence["Opened"]) -> "Opened":
+        """Several sums' queries, one after the other."""
+        votes = [each.votes for each in parts if each.votes is not None]
+        return cls(
+            np.concatenate([each.classes for each in parts]),
+            np.concatenate([each.codes for each in parts]),
+            np.concatenate(votes) if votes else None,
+        )
+
+
+def most_likely(values: NDArray[np.int64]) -> Ints:
+    """Place of the largest value of each row, the lowest among ties."""
+    found: Ints = values.argmax(axis=1).astype(np.int64)
+    return found
 
 
 @frozen
@@ -64,6 +84,7 @@ class RowCoding:
     bits: int
     classes: int
     word_bits: int = 64
+    rule: ClassVar[str] = "masked"
 
     def __attrs_post_init__(self) -> None:
         if not 1 <= self.bits <= 16:
@@ -83,6 +104,11 @@ class RowCoding:
     def words(self) -> int:
         """M, words of a row."""
         return self.classes << self.bits
+
+    @property
+    def facts(self) -> tuple[float | int, ...]:
+        """What contributors of a sum must agree on."""
+        return (self.bits, self.classes, self.word_bits)
 
     @property
     def bytes_a_query(self) -> int:
@@ -128,7 +154,7 @@ class RowCoding:
         """Fresh rows of a contributor's codes; as `pack` and `rows_of`."""
         return self.rows_of(self.pack(codes), entropy)
 
-    def open(self, total: Words) -> Smallest:
+    def open(self, total: Words) -> Opened:
         """The smallest code and its class in sums of rows.
 
         Args:
@@ -150,4 +176,4 @@ class RowCoding:
                 " sent a row by the rule; trust no answer of this batch"
             )
         packed = found.argmax(axis=1).astype(np.int64)
-        return Smallest(packed % self.classes, packed // self.classes)
+        return Opened(packed % self.classes, packed // self.classes)

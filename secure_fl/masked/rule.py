@@ -8,7 +8,7 @@ shows that the protocol gives the plain rule's answers, and what they cost.
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from attrs import frozen
@@ -21,8 +21,11 @@ from secure_fl.federation.secagg.local import Observer
 from secure_fl.federation.secagg.parameters import SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation, SecureSum
 from secure_fl.masked.agreement import Told
-from secure_fl.masked.rows import Ints, RowCoding
+from secure_fl.masked.rows import Ints, Opened, RowCoding
+from secure_fl.masked.votes import VoteCoding
 from secure_fl.progress import Progress, quiet
+
+Coding: TypeAlias = RowCoding | VoteCoding
 
 MOST_WORDS_A_SUM = 2**19
 """Words of one sum, 4 MiB at 64 bits: a longer batch is several sums, so that memory is bounded."""
@@ -33,23 +36,31 @@ class MaskedAnswer:
     """The answers of a batch.
 
     Attributes:
-        classes: shape (queries,); the lowest class wins a tie.
-        codes: the smallest code of all, shape (queries,): the answer's distance.
+        opened: what the sums show, shape (queries,) each.
         contributors: whose rows are in the sums.
         bytes_a_contributor: that the busiest of them sent.
     """
 
-    classes: Ints
-    codes: Ints
+    opened: Opened
     contributors: tuple[str, ...]
     bytes_a_contributor: int
+
+    @property
+    def classes(self) -> Ints:
+        """Shape (queries,); the lowest class wins a tie."""
+        return self.opened.classes
+
+    @property
+    def codes(self) -> Ints:
+        """The smallest code of all, shape (queries,): the answer's distance; none of votes."""
+        return self.opened.codes
 
 
 class _FreshRows(Mapping[str, Words]):
     """Contributors' rows, made when they are masked and kept nowhere: no word serves twice."""
 
     def __init__(
-        self, codes: Mapping[str, Ints], part: slice, coding: RowCoding, entropy: Entropy
+        self, codes: Mapping[str, Ints], part: slice, coding: Coding, entropy: Entropy
     ) -> None:
         self._codes, self._part, self._coding, self._entropy = codes, part, coding, entropy
 
@@ -89,6 +100,7 @@ class MaskedRule:
         threshold: int | None = None,
         degree: int | None = None,
         word_bits: int = 64,
+        noise: float | None = None,
         entropy: Entropy = os.urandom,
         observe: Observer | None = None,
     ) -> None:
@@ -104,6 +116,9 @@ class MaskedRule:
                 ring of an even number is cheaper, and holds for each neighbourhood by itself (see
                 `secure_fl.federation.ring_degree`).
             word_bits: 64, or 32: an answer is wrong with probability 2^-64 or 2^-32.
+            noise: standard deviation, in votes, of the noise that is surely in a sum: votes are
+                added in place of smallest codes (see `secure_fl.masked.votes`). On a ring parts of
+                a sum may come to light with too little of it, so all mask with all.
             entropy: where secrets come from; the operating system in production.
             observe: sees every message, for tests and transcripts.
 
@@ -113,8 +128,18 @@ class MaskedRule:
         if isinstance(contributors, int):
             contributors = [f"contributor {i}" for i in range(contributors)]
         self.names = tuple(contributors)
-        self.coding = RowCoding(bits, classes, word_bits)
         self.threshold = default_threshold(len(self.names)) if threshold is None else threshold
+        self.coding: Coding
+        if noise is None:
+            self.coding = RowCoding(bits, classes, word_bits)
+        else:
+            _refuse_for_votes(degree, word_bits)
+            self.coding = VoteCoding(
+                classes=classes,
+                contributors=len(self.names),
+                noise=noise,
+                threshold=self.threshold,
+            )
         self._entropy = entropy
         options = SecureAggregation(bits=word_bits, degree=degree, observe=observe)
         self._sums = SecureSum(self.names, options, entropy(SESSION), entropy)
@@ -123,7 +148,7 @@ class MaskedRule:
         self._sums.parameters(self.names, 0, 0, self.threshold, bytes(32))
 
     def __call__(self, codes: Any) -> Ints:
-        """The class of each query: that of the smallest code of all contributors.
+        """The class of each query: of the smallest code of all, or of most votes.
 
         Args:
             codes: integers 0 to 2^bits - 1, shape (queries, contributors, classes).
@@ -167,19 +192,18 @@ class MaskedRule:
         gone = {name: Stage.ADVERTISE for name in self.names if name not in checked}
         queries = len(told.queries)
         step = max(1, MOST_WORDS_A_SUM // self.coding.words)
-        classes, smallest = np.empty((2, queries), np.int64)
+        opened: list[Opened] = []
         sent: dict[str, int] = dict.fromkeys(self.names, 0)
         there: tuple[str, ...] = self.names
         for first in range(0, queries, step):
             part = slice(first, min(first + step, queries))
             found = self._sum(checked, part, told, {**(lost or {}), **gone})
-            opened = self.coding.open(found.total)
-            classes[part], smallest[part] = opened.classes, opened.codes
+            opened.append(self.coding.open(found.total))
             for name, traffic in found.traffic.items():
                 sent[name] += traffic.bytes_up
             there = tuple(name for name in there if name in found.survivors)
             progress("adding masked rows", part.stop, queries)
-        return MaskedAnswer(classes, smallest, there, max(sent.values()))
+        return MaskedAnswer(Opened.joined(opened), there, max(sent.values()))
 
     def _sum(
         self, codes: Mapping[str, Ints], part: slice, told: Told, lost: Mapping[str, Stage]
@@ -192,8 +216,8 @@ class MaskedRule:
             return self._sums.sum(parameters, rows, lost, "rows")
         except QuorumError as error:
             raise QuorumError(
-                f"rule masked: too few of the {len(self.names)} contributors are there, at least"
-                f" {self.threshold} are needed; nothing is revealed ({error})"
+                f"rule {self.coding.rule}: too few of the {len(self.names)} contributors are there,"
+                f" at least {self.threshold} are needed; nothing is revealed ({error})"
             ) from error
 
     def _checked(self, codes: Mapping[str, Any], queries: int) -> dict[str, Ints]:
@@ -213,3 +237,12 @@ class MaskedRule:
             self.coding.pack(each)
             found[name] = each.astype(np.int64)
         return found
+
+
+def _refuse_for_votes(degree: int | None, word_bits: int) -> None:
+    if degree is not None:
+        raise InputError(
+            "degree: of the rule masked; under votes all contributors mask with all others"
+        )
+    if word_bits != VoteCoding.word_bits:
+        raise InputError(f"word_bits: found {word_bits}, votes have words of 64 bits")

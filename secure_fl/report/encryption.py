@@ -10,7 +10,8 @@ from fhe.inspection import PUBLIC_KEY, SECURITY, describe_keys
 from secure_fl.errors import InputError
 from secure_fl.heads.codes import refuse_masked, rule_parameters
 from secure_fl.heads.manifest import FILE_NAME, Manifest
-from secure_fl.masked import RowCoding
+from secure_fl.heads.masked import coding_of
+from secure_fl.masked import RowCoding, VoteCoding
 
 KEY_FILES = {
     "public.key": "the contributors and the evaluator",
@@ -24,6 +25,12 @@ MASKED_SECURITY = (
     " ChaCha20-Poly1305 and open secrets from a threshold on (Bonawitz et al. 2017)",
     "a sum has the distribution of one row of the smallest integer: whoever opens it can make all"
     " that it sees from the answer",
+)
+
+VOTES_SECURITY = (
+    MASKED_SECURITY[0],
+    "each contributor adds its own part of discrete Gaussian noise before it masks, so that the"
+    " noise in a sum is nobody's to take off while fewer than a third pool what they know",
 )
 
 
@@ -52,14 +59,14 @@ class Encryption:
 
     Attributes:
         parameters: of the encrypted rule, with a failure probability of 2^-128 where no key folder
-            is given; of the rule masked how codes become rows.
+            is given; of rules of sums how codes become rows.
         key: fingerprint of the keys; None without a key folder.
         lattices: sentences on the lattices, from the compiler; empty without an evaluation key.
         security: what the security rests on.
         sent: files and messages.
     """
 
-    parameters: fhe.AnyParameters | RowCoding
+    parameters: fhe.AnyParameters | RowCoding | VoteCoding
     key: str | None
     lattices: tuple[str, ...]
     security: tuple[str, ...]
@@ -87,11 +94,11 @@ def read_encryption(
         fhe.FormatError: a file is damaged.
     """
     sent = [Sent(FILE_NAME, "everybody", 1, (run / FILE_NAME).stat().st_size)]
-    if manifest.rule == "masked":
+    if manifest.summed:
         if keys is not None or contributions or answers:
             refuse_masked(manifest)
-        coding = RowCoding(manifest.bits, len(manifest.classes))
-        return Encryption(coding, None, (), MASKED_SECURITY, tuple(sent))
+        security = VOTES_SECURITY if manifest.rule == "votes" else MASKED_SECURITY
+        return Encryption(coding_of(manifest), None, (), security, tuple(sent))
     key: str | None = None
     lattices: tuple[str, ...] = ()
     parameters: fhe.AnyParameters = rule_parameters(manifest, failure_exponent=128, block=32)

@@ -78,9 +78,14 @@ def measure_run(run: Path, test: Path, options: ReadOptions) -> Measured:
 
     Raises:
         InputError: a head is missing, the file has no labels, or one that the federation does not
-            know.
+            know; or the rule is votes, whose answers are noisy and rest on no measure.
     """
     manifest, heads = load_run(run)
+    if manifest.rule == "votes":
+        raise InputError(
+            f"{run}: the rule is votes, and the report's figures are of measures; `securefl infer`"
+            " says how many answers are right, without noise with --mode plain; leave --test out"
+        )
     if len(heads) < len(manifest.clients):
         raise InputError(
             f"{run}: {len(heads)} of {len(manifest.clients)} heads are here; accuracy needs all of"

@@ -18,7 +18,7 @@ import fhe
 from dp.statement import RELEASED_ONCE
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.federation.secagg.parameters import default_threshold
-from secure_fl.masked import RowCoding
+from secure_fl.masked import RowCoding, VoteCoding
 from secure_fl.pages import html
 from secure_fl.report import figures
 from secure_fl.report.facts import Facts
@@ -291,6 +291,8 @@ def _encryption(facts: Facts) -> list[Markup]:
     found, p = facts.encryption, facts.encryption.parameters
     if isinstance(p, RowCoding):
         return _masked_sums(facts, p)
+    if isinstance(p, VoteCoding):
+        return _votes(facts, p)
     pairs: list[tuple[str, html.Cell]] = [
         ("rule", p.rule),
         ("contributors", p.contributors),
@@ -316,6 +318,22 @@ def _masked_sums(facts: Facts, coding: RowCoding) -> list[Markup]:
         ("words a query", f"{coding.words:,} of {coding.word_bits} bits"),
         ("bytes a query and contributor", f"{coding.bytes_a_query:,}"),
         ("a decision is wrong", f"with probability 2^-{coding.word_bits}"),
+        ("keys", "none; nothing opens a contribution"),
+    ]
+    security = [_sentence(each) for each in facts.encryption.security]
+    return [html.facts(pairs), html.bullets(security)]
+
+
+def _votes(facts: Facts, coding: VoteCoding) -> list[Markup]:
+    pairs: list[tuple[str, html.Cell]] = [
+        ("rule", coding.rule),
+        ("contributors", coding.contributors),
+        ("left at every step, by default", coding.left),
+        ("classes", coding.classes),
+        ("noise that is surely in an answer", f"{coding.noise:g} votes (standard deviation)"),
+        ("parts of noise that this takes", coding.parts),
+        ("a query is, per record", f"one Gaussian of multiplier {coding.multiplier:.4g}"),
+        ("bytes a query and contributor", f"{coding.bytes_a_query:,}"),
         ("keys", "none; nothing opens a contribution"),
     ]
     security = [_sentence(each) for each in facts.encryption.security]

@@ -13,7 +13,7 @@ class Circumstances:
         private_heads: whether heads hold releases instead of records.
         record_epsilon: what the releases imply for a whole record, in words; "" without.
         aggregated: whether a trainer ran whose server saw sums.
-        rule: "tournament", "paper" or "masked".
+        rule: "tournament", "paper", "masked" or "votes".
     """
 
     private_heads: bool
@@ -39,6 +39,11 @@ _MASKED = (
     "On one machine (securefl infer) nothing is hidden from that machine; over the service the"
     " evaluator adds and the querier opens.",
 )
+_VOTES = (
+    "An answer tells about records what its contributors' books of answers say, per record added or"
+    " removed; a client has one vote a query, so the same holds for all its records at once.",
+    *_MASKED[1:],
+)
 
 
 def access(case: Circumstances) -> list[tuple[str, ...]]:
@@ -50,7 +55,7 @@ def access(case: Circumstances) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("a client, of its own", "yes", head, "yes, in the clear", "yes", "yes, before it", "no"),
         ("another client", "no", of_another, "yes, in the clear", "no", "no", "no"),
-        *(_of_masked() if case.rule == "masked" else _of_ciphertexts(pooled, result)),
+        *(_of_sums(case.rule) or _of_ciphertexts(pooled, result)),
         (
             "reader of this page",
             "no",
@@ -74,8 +79,19 @@ def _of_ciphertexts(pooled: str, result: str) -> list[tuple[str, ...]]:
     ]
 
 
-def _of_masked() -> list[tuple[str, ...]]:
-    result, smallest = "class and smallest code", "the smallest of all, its class"
+def _of_sums(rule: str) -> list[tuple[str, ...]]:
+    """Of a rule without keys; empty for the others."""
+    shown = {
+        "masked": (
+            "class and smallest code",
+            "the smallest of all, its class",
+            "the smallest of the others, its class",
+        ),
+        "votes": ("noisy votes", "noisy votes", "noisy votes of the others"),
+    }
+    if rule not in shown:
+        return []
+    result, smallest, of_others = shown[rule]
     return [
         ("evaluator", "no", "no", "no", "no", "no: masked", "no: masked"),
         ("querier", "no", "no", "its own", smallest, "no: masked", result),
@@ -85,7 +101,7 @@ def _of_masked() -> list[tuple[str, ...]]:
             "no",
             "no",
             "yes",
-            "the smallest of the others, its class",
+            of_others,
             "no: masked",
             result,
         ),
@@ -96,7 +112,7 @@ def remarks(case: Circumstances) -> list[str]:
     """What the table cannot say."""
     found = [
         "Contributors see queries in the clear: each of them must fold the query.",
-        *(_MASKED if case.rule == "masked" else _ENCRYPTED),
+        *{"masked": _MASKED, "votes": _VOTES}.get(case.rule, _ENCRYPTED),
     ]
     if case.private_heads:
         found.insert(

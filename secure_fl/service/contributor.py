@@ -22,12 +22,13 @@ from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.heads.codes import measure_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
-from secure_fl.masked import Told
+from secure_fl.masked import Told, VoteCoding
+from secure_fl.service.answers_book import AnswersBook
 from secure_fl.service.channel import Channel
 from secure_fl.service.declining import seal_reason
 from secure_fl.service.likeness import count_before, first_pair
 from secure_fl.service.masked_part import DroppedOut, MaskedPart
-from secure_fl.service.masked_words import audit_parameters, known_secret
+from secure_fl.service.masked_words import audit_parameters, known_secret, refuse_known
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
@@ -72,11 +73,11 @@ class ContributorPolicy:
 def least_quorum(manifest: Manifest) -> int:
     """The least quorum that a contributor takes by default.
 
-    An answer of one contributor is a statement about its records; under the rule masked the quorum
-    is the sum's threshold, on which rests how many may collude.
+    An answer of one contributor is a statement about its records; under the rules of sums the
+    quorum is the sum's threshold, on which rests how many may collude.
     """
     clients = len(manifest.clients)
-    return default_threshold(clients) if manifest.rule == "masked" else min(2, clients)
+    return default_threshold(clients) if manifest.summed else min(2, clients)
 
 
 class Declined(Exception):  # noqa: N818  # a decision, not a defect
@@ -96,6 +97,7 @@ class Contributor:
         outbox: its memory.
         metrics: counters.
         watch: for drift, or None.
+        answers: books of what answers tell, of the rule votes; None of the others.
     """
 
     member: Member
@@ -106,6 +108,7 @@ class Contributor:
     outbox: Outbox
     metrics: Metrics
     watch: DriftWatch | None = None
+    answers: AnswersBook | None = None
 
     @property
     def public(self) -> fhe.PublicKey:
@@ -128,10 +131,12 @@ class Contributor:
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
             if audit is not None:
+                refuse_known(self.manifest)
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
             told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit))
             part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
+            self._book(part, query.facts)
         except (InputError, fhe.InputError, MeasureError, ProtocolError) as error:
             raise Declined(str(error)) from None
         # Before anything leaves: whatever happens from here on, it takes part once.
@@ -139,6 +144,11 @@ class Contributor:
         if self.watch is not None:
             self.watch.seen(measures, now)
         return part
+
+    def _book(self, part: MaskedPart, facts: Facts) -> None:
+        if isinstance(part.coding, VoteCoding):
+            assert self.answers is not None
+            self.answers.spend(part.coding, facts.batch, facts.queries)
 
     def answer(self, data: bytes, batch: str, now: float) -> bytes:
         """The contribution to a sealed query; kept until it is delivered.

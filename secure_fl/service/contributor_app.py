@@ -17,6 +17,7 @@ from secure_fl.heads.codes import refuse_masked
 from secure_fl.heads.head import Head, load_head
 from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.masked import MaskedPolicy
+from secure_fl.service.answers_book import AnswersBook
 from secure_fl.service.channel import Channel
 from secure_fl.service.contributor import Contributor, ContributorPolicy, answer_listed
 from secure_fl.service.holding import Held
@@ -36,6 +37,7 @@ def load_contributor(
     state: Path,
     terms: ContributorPolicy,
     policy: MaskedPolicy | None = None,
+    answers: AnswersBook | None = None,
 ) -> Contributor:
     """A contributor from its files.
 
@@ -47,17 +49,22 @@ def load_contributor(
         state: folder of its memory, made where absent, mode 0700.
         terms: its owner's.
         policy: its owner's of the rule masked; by default heads answer that are releases.
+        answers: books of what answers tell, which the rule votes needs.
 
     Raises:
         InputError, fhe.InputError: a file cannot be used, or they do not belong together.
     """
     manifest = load_manifest(run)
     member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
-    if manifest.rule == "masked":
+    if manifest.summed:
         if keys is not None:
             refuse_masked(manifest)
         (policy or MaskedPolicy()).check(run, manifest, [client])
-        return _made(member, manifest, head, None, terms, state)
+        if manifest.rule == "votes" and answers is None:
+            raise InputError(
+                "federation: its rule is votes; its answers need a budget (--answers-epsilon)"
+            )
+        return _made(member, manifest, head, None, terms, state, answers)
     if keys is None:
         raise InputError(
             f"federation: its rule is {manifest.rule} (federation.json); name the folder of the"
@@ -79,12 +86,13 @@ def _made(
     key: fhe.PublicKey | None,
     terms: ContributorPolicy,
     state: Path,
+    answers: AnswersBook | None = None,
 ) -> Contributor:
     make_folder(state, mode=0o700)
     outbox = Outbox(state / "outbox.db")
     metrics = Metrics()
     watch = DriftWatch.of(head, manifest, state, metrics)
-    return Contributor(member, manifest, head, key, terms, outbox, metrics, watch)
+    return Contributor(member, manifest, head, key, terms, outbox, metrics, watch, answers)
 
 
 class ContributorService:

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from secure_fl.errors import InputError, ProtocolError, QuorumError
 from secure_fl.federation import wire
 from secure_fl.federation.secagg import ProtocolServer
+from secure_fl.heads.masked import coding_of
 from secure_fl.service.batch import Batch
 from secure_fl.service.exchange_store import STEPS, ExchangeStore
 from secure_fl.service.gate import Refusal
-from secure_fl.service.masked_words import ANSWER, check_shares, coding_of, sum_parameters
+from secure_fl.service.masked_words import ANSWER, check_shares, sum_parameters
 from secure_fl.service.registry import Federation
 from secure_fl.service.store import Store
 

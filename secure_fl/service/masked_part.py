@@ -13,11 +13,12 @@ from secure_fl.crypto.keys import Member as SumMember
 from secure_fl.errors import InputError
 from secure_fl.federation.secagg import ProtocolClient
 from secure_fl.heads.manifest import Manifest
+from secure_fl.heads.masked import coding_of
 from secure_fl.masked import Told
 from secure_fl.masked.rows import Ints
 from secure_fl.service.channel import Channel
 from secure_fl.service.exchange_store import STEPS
-from secure_fl.service.masked_words import coding_of, seal_shares, sum_parameters
+from secure_fl.service.masked_words import seal_shares, sum_parameters
 from secure_fl.service.members import Member, signature_keys
 from secure_fl.service.sealed_query import Facts
 
@@ -39,6 +40,9 @@ class MaskedPart:
         codes: of the queries, known ones among them, shape (queries, classes).
         told: what this contributor was told.
 
+    Attributes:
+        coding: of its row.
+
     Raises:
         InputError: the digest in the facts is not that of what this contributor was told, or a
             quorum that no sum has.
@@ -49,9 +53,9 @@ class MaskedPart:
     ) -> None:
         self._member, self._manifest = member, manifest
         self._batch, self._codes, self._expires = facts.batch, codes, facts.expires
-        self._coding = coding_of(manifest)
+        self.coding = coding_of(manifest, facts.quorum)
         # Its own digest counts; the one in the facts is what the evaluator goes by.
-        agreed = told.agreed(self._coding, 0, facts.queries)
+        agreed = told.agreed(self.coding, 0, facts.queries)
         if agreed.hex() != facts.public:
             raise InputError("sealed query: not what the other contributors are told")
         parameters = sum_parameters(manifest, facts.batch, facts.quorum, agreed)
@@ -87,7 +91,7 @@ class MaskedPart:
                 heard = self._wait(channel, step, stop)
 
     def _mask(self, heard: bytes) -> bytes:
-        return self._client.mask(heard, self._coding.rows(self._codes), "rows")
+        return self._client.mask(heard, self.coding.rows(self._codes), "rows")
 
     def _open(self, heard: bytes) -> bytes:
         shares = self._client.unmask(heard)

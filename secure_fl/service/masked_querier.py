@@ -17,15 +17,16 @@ from secure_fl.errors import FederationError, InputError, ServiceError
 from secure_fl.federation import wire
 from secure_fl.federation.secagg import ProtocolServer
 from secure_fl.federation.secagg.parameters import default_threshold
-from secure_fl.masked import Told
+from secure_fl.heads.masked import coding_of
+from secure_fl.masked import Opened, Told
 from secure_fl.service.desk import Desk, MaskedBatch
 from secure_fl.service.masked_words import (
     ANSWER,
     audit_parameters,
-    coding_of,
     known_secret,
     most_queries,
     open_shares,
+    refuse_known,
     sum_parameters,
 )
 from secure_fl.service.querier import BatchTerms, OnStatus, Querier, Received, ignored
@@ -38,14 +39,22 @@ class MaskedAnswered:
     """The answers of a batch.
 
     Attributes:
-        classes: class indices, shape (queries,), known answers taken out.
-        codes: smallest codes, shape (queries,).
+        opened: what the sum shows, shape (queries,) each, known answers taken out.
         present: contributors whose rows are in the sum.
     """
 
-    classes: NDArray[np.int64]
-    codes: NDArray[np.int64]
+    opened: Opened
     present: tuple[str, ...]
+
+    @property
+    def classes(self) -> NDArray[np.int64]:
+        """Class indices, shape (queries,)."""
+        return self.opened.classes
+
+    @property
+    def codes(self) -> NDArray[np.int64]:
+        """Smallest codes, shape (queries,); none of votes."""
+        return self.opened.codes
 
 
 def ask_masked(
@@ -102,10 +111,12 @@ def _open(
     terms: BatchTerms,
 ) -> MaskedBatch:
     manifest = querier.manifest
+    if known is not None:
+        refuse_known(manifest)
     if queries > most_queries(manifest):
         raise InputError(
             f"batch {batch}: {queries} queries, known answers among them, expected at most"
-            f" {most_queries(manifest)} under the rule masked; ask in parts (--rows)"
+            f" {most_queries(manifest)} under the rule {manifest.rule}; ask in parts (--rows)"
         )
     clients = len(manifest.clients)
     quorum = default_threshold(clients) if terms.quorum is None else terms.quorum
@@ -116,7 +127,7 @@ def _open(
         )
     salt = os.urandom(SALT)
     told = Told(manifest.fingerprint, batch, features, salt, known_secret(known))
-    agreed = told.agreed(coding_of(manifest), 0, queries)
+    agreed = told.agreed(coding_of(manifest, quorum), 0, queries)
     # A quorum that no sum has is refused before anybody is asked.
     sum_parameters(manifest, batch, quorum, agreed)
     opened = MaskedBatch(agreed, quorum)
@@ -136,7 +147,7 @@ def _read(
 ) -> MaskedAnswered:
     manifest = querier.manifest
     parameters = sum_parameters(manifest, batch, opened.quorum, opened.agreed)
-    coding = coding_of(manifest)
+    coding = coding_of(manifest, opened.quorum)
     found = _answer(content, batch)
     server = ProtocolServer.opener(parameters, found["sum"], queries * coding.words)
     for client, sealed in zip(found["clients"], found["shares"], strict=True):
@@ -146,13 +157,13 @@ def _read(
             # Without these the others' may still be enough.
             continue
         server.receive(client, message)
-    smallest = coding.open(server.total())
-    classes, codes = smallest.classes, smallest.codes
+    shown = coding.open(server.total())
     if known is not None:
         positions = [manifest.client_index(name) for name in server.survivors]
-        codes = np.delete(codes, known.positions(queries))
-        classes = known.check(classes, audit_parameters(manifest), present=positions)
-    return MaskedAnswered(classes, codes, server.survivors)
+        codes = np.delete(shown.codes, known.positions(queries))
+        classes = known.check(shown.classes, audit_parameters(manifest), present=positions)
+        shown = Opened(classes, codes)
+    return MaskedAnswered(shown, server.survivors)
 
 
 def _answer(content: bytes, batch: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from secure_fl.errors import InputError, ProtocolError
 from secure_fl.federation.secagg import Parameters
 from secure_fl.federation.secagg.parameters import SESSION
 from secure_fl.heads.manifest import Manifest
-from secure_fl.masked import RowCoding
+from secure_fl.heads.masked import coding_of
 from secure_fl.service.members import Member, sealing_key, signature_keys
 from secure_fl.service.sealed_query import SUITE
 
@@ -24,11 +24,6 @@ ANSWER = "service masked answer"
 MOST_BYTES = 2**25
 """Of one contributor's masked rows: what the evaluator takes, and bounds a batch by."""
 _ROOM = 16_384
-
-
-def coding_of(manifest: Manifest) -> RowCoding:
-    """How codes of the federation become rows."""
-    return RowCoding(manifest.bits, len(manifest.classes))
 
 
 def most_queries(manifest: Manifest) -> int:
@@ -70,6 +65,19 @@ def audit_parameters(manifest: Manifest) -> fhe.RuleParameters:
 def known_secret(audit: Audit | None) -> bytes:
     """What of known answers decides the rows, for `Told.known`."""
     return b"" if audit is None else audit.seed + audit.known.to_bytes(8, "little")
+
+
+def refuse_known(manifest: Manifest) -> None:
+    """Refuses known answers where noise may make a right one wrong.
+
+    Raises:
+        InputError: the federation's rule is votes.
+    """
+    if manifest.rule == "votes":
+        raise InputError(
+            "known answers: under the rule votes noise may make a right one wrong; ask without"
+            " (--audit 0)"
+        )
 
 
 def seal_shares(member: Member, manifest: Manifest, batch: str, message: bytes) -> bytes:

@@ -103,7 +103,7 @@ def load_federation(folder: Path) -> Federation:
     """
     manifest = load_manifest(folder)
     members = signature_keys(manifest)
-    if manifest.rule == "masked":
+    if manifest.summed:
         return Federation(folder, manifest, None, members)
     public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
     evaluation = load_evaluation_keys(folder)

@@ -1,7 +1,7 @@
 """What is done to features before a method sees them, and what a promise of privacy forbids."""
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -58,6 +58,29 @@ def scalings_for(
 def by_length(method: Settings) -> bool:
     """Whether records should be of length 1: what distances decide is best at that size."""
     return isinstance(method, CodedHeads) or bool(getattr(method, "random_features", 0))
+
+
+def refuse_private_facts(method: Settings, scaling: AskedScaling, tried: Sequence[Any]) -> None:
+    """Refuses what answers with noise would depend on beside one client's own records.
+
+    One record more would move means, or a tuned setting, and with them every client's vote.
+
+    Raises:
+        InputError: the rule is votes, and scaling or settings come from private records.
+    """
+    if not isinstance(method, CodedHeads) or not method.private_answers:
+        return
+    if tried:
+        raise InputError(
+            "tuned: its counts are of the clients' records, and under the rule votes every answer"
+            " would depend on them; tune on public records, and give the settings as options"
+        )
+    if (scaling if isinstance(scaling, str) else scaling.kind) not in ("none", "range"):
+        raise InputError(
+            "scaling: means and deviations are of all clients' records, and under the rule votes"
+            " every vote would depend on them; scale by public ranges (--scaling range --public"
+            " FILE), or not (--scaling none)"
+        )
 
 
 def known_scaling(scaling: AskedScaling, factor: float, promise: Promise | None) -> Scaling | None:

@@ -37,7 +37,13 @@ from secure_fl.training.fitted import FittedHeads, FittedModel
 from secure_fl.training.heads import federation_of_heads, fit_heads
 from secure_fl.training.linear import check_promise, linear_room, train_linear_model
 from secure_fl.training.loop import check_cohort, prove_checkpoint
-from secure_fl.training.preparing import AskedScaling, chosen_head, known_scaling, scalings_for
+from secure_fl.training.preparing import (
+    AskedScaling,
+    chosen_head,
+    known_scaling,
+    refuse_private_facts,
+    scalings_for,
+)
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -103,6 +109,7 @@ def train(
         QuorumError, DivergedError: the run failed.
     """
     known_scaling(scaling, scale, promise)
+    refuse_private_facts(method, scaling, tried)
     if settle and promise is not None:
         raise InputError(
             "rounds: auto looks at the clients' objective, and the number of rounds must be known"

@@ -16,7 +16,7 @@ from secure_fl.federation.secagg import Identity, Member, Parameters, ProtocolCl
 from secure_fl.heads.codes import head_codes
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import make_manifest
-from secure_fl.masked import RowCoding, Smallest, Told
+from secure_fl.masked import Opened, RowCoding, Told
 from tests.attacks.table import Attack
 
 ATTACK = Attack(
@@ -70,7 +70,7 @@ def parameters(agreed: bytes) -> Parameters:
     return Parameters(SESSION, 0, 0, NAMES, THRESHOLD, 4, THRESHOLD, agreed=agreed)
 
 
-def run(told: dict[str, Told], *, bound: bool = True) -> list[tuple[tuple[str, ...], Smallest]]:
+def run(told: dict[str, Told], *, bound: bool = True) -> list[tuple[tuple[str, ...], Opened]]:
     """What a server opens that tells every contributor what it likes: whose rows, and the answer.
 
     It may follow the context of any of them, and begins anew for each.
@@ -96,7 +96,7 @@ def run(told: dict[str, Told], *, bound: bool = True) -> list[tuple[tuple[str, .
     return opened
 
 
-def attempt(server: ProtocolServer, parties: dict[str, Contributor]) -> Smallest | None:
+def attempt(server: ProtocolServer, parties: dict[str, Contributor]) -> Opened | None:
     """Drives the parties through all steps, as far as they go."""
     replies: dict[str, bytes] = dict.fromkeys(parties, b"")
     try:

@@ -6,6 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
+from secure_fl.errors import InputError
+from secure_fl.heads.manifest import make_manifest
+
 from .command import digits_of, first_records, refused, securefl
 
 PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", 0, 1)
@@ -169,3 +172,73 @@ def test_each_contributor_in_turn_is_left_out(asked, work):
     assert "no differentially private release" in refused(*asked, "--leave-one-out")
     line = refused("infer", work / "queries.npy", "--run", work / "run", "--leave-one-out")
     assert "holds no labels; leave one out on labelled public queries" in line
+
+
+def test_votes_are_trained_asked_and_measured(work, tmp_path):
+    """What a query costs is said at training; noise is drawn here and nothing is booked."""
+    run = tmp_path / "run"
+    out, _ = securefl(
+        *("train", work / "clients", "--out", run, "--rule", "votes", "--answer-noise", 2.0),
+        *("--batch-size", 100),
+    )
+    assert "Answers by votes: a query is one Gaussian of multiplier 1.41 per record" in out
+    asked = ("infer", work / "digits" / "test.npz", "--run", run)
+    plain = answers(*asked, "--mode", "plain")
+    noisy = answers(*asked)
+    assert np.shape(noisy["votes"]) == (450, 10)
+    assert 0.2 < noisy["accuracy"] < plain["accuracy"]
+    assert answers(*asked, "--mode", "simulate")["accuracy"] > 0.85
+    for option in (("--distance",), ("--degree", 2), ("--exact-heads",), ("--calibrate", run)):
+        _, err = securefl(*asked, *option, check=2)
+        assert f"{option[0]} has no meaning" in err or "is a directory" in err
+    assert "the rule is votes" in securefl(*asked, "--leave-one-out", check=2)[1]
+    assert "has no keys" in refused("keys", "new", run, "--out", tmp_path / "keys")
+    queries = work / "digits" / "test.npz"
+    line = refused("report", run, "--out", tmp_path / "p.html", "--test", queries)
+    assert "the report's figures are of measures" in line
+    securefl("report", run, "--out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "2 votes (standard deviation)" in page
+    assert "noisy votes of the others" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--rule", "votes"), "answer-noise: found 0 for the rule votes"),
+        (("--answer-noise", 1.0), "answer-noise: found 1 for the rule tournament"),
+        (("--rule", "votes", "--answer-noise", 1e5), "at most 10000"),
+        (
+            ("--rule", "votes", "--answer-noise", 1.0, "--scaling", "moments"),
+            "under the rule votes every vote would depend on them",
+        ),
+    ],
+)
+def test_noise_is_of_votes_and_votes_have_noise(work, tmp_path, options, message):
+    out = ("--out", tmp_path / "run", "--batch-size", 100)
+    assert message in refused("train", work / "clients", *out, *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_vote_depends_on_records_of_others(work, tmp_path):
+    """Neither features nor settings are taken from sums over all clients; nor is a head."""
+    noise = ("--rule", "votes", "--answer-noise", 1.0)
+    securefl("train", work / "clients", "--out", tmp_path / "run", *noise)
+    facts = json.loads((tmp_path / "run" / "federation.json").read_text(encoding="utf-8"))
+    assert "tried" not in facts
+    assert facts["batch_size"] == 100
+    assert "scaling" not in facts
+    record = ("--epsilon", 1, "--delta", 1e-5, "--unit", "record", "--norm", 1)
+    out = ("--out", tmp_path / "other", "--method", "kahm-record-private")
+    assert "this head is all clients'" in refused("train", work / "clients", *out, *noise, *record)
+    with pytest.raises(InputError, match="every vote would depend on it"):
+        make_manifest(
+            classes=("x", "y"),
+            clients=("a", "b"),
+            n_features=1,
+            rule="votes",
+            answer_noise=1.0,
+            scaling="moments",
+            offsets=(0.0,),
+            spreads=(1.0,),
+        )

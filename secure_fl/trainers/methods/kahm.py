@@ -21,8 +21,23 @@ class CodedHeads(Settings):
     rule: str = setting(
         "tournament",
         "by which queries are answered; tournament and paper on ciphertexts",
-        choices=("tournament", "paper", "masked"),
+        choices=("tournament", "paper", "masked", "votes"),
     )
+    answer_noise: float = setting(
+        0.0, "of the rule votes: standard deviation of an answer's noise, in votes", least=0
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if (self.answer_noise > 0) != (self.rule == "votes"):
+            raise InputError(
+                f"answer-noise: found {self.answer_noise:g} for the rule {self.rule}; noise above 0"
+                " is of the rule votes, and of it alone"
+            )
+
+    @property
+    def private_answers(self) -> bool:
+        """Whether answers have noise: all that they depend on is then public, or one client's."""
+        return self.rule == "votes"
 
     @property
     def spanned(self) -> tuple[float, float] | None:
@@ -66,14 +81,19 @@ class KAHMHeads(CodedHeads):
     )
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         _within(self.code_range)
         if self.regularisation is None and self.regularisation_factor != 1.0:
             raise InputError("lambda-factor: needs --lambda absolute or relative")
 
     @property
     def tuned(self) -> bool:
-        """Whether batch size and lambda are to be tuned: nothing was said of them."""
-        return self.batch_size is None and self.regularisation is None
+        """Whether batch size and lambda are to be tuned: nothing was said of them.
+
+        Counts of private records decide that, and no answer of the rule votes may depend on them.
+        """
+        unsaid = self.batch_size is None and self.regularisation is None
+        return unsaid and not self.private_answers
 
     def facts(self) -> dict[str, Any]:
         """As `CodedHeads`; what is not tuned has the paper's values."""
@@ -104,6 +124,12 @@ class RecordPrivateHeads(CodedHeads):
     )
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.private_answers:
+            raise InputError(
+                "rule: votes are of heads that are each client's own (--method kahm); this head is"
+                " all clients', and a release already"
+            )
         if self.code_range is not None:
             _within(self.code_range)
 
