@@ -257,6 +257,18 @@ def _linear(folder: Path) -> tuple[list[bytes], Read]:
     return samples, from_file(folder / "model", LinearModel.load)
 
 
+@parser("regression model", m.of_envelope(m.of_tensors))
+def _regression(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.data import Scaling
+    from secure_fl.training.linear_model import RegressionModel
+
+    model = RegressionModel(
+        np.ones((3, 2)), ("price", "rent"), 2, None, Scaling(), None, {"method": "krr"}
+    )
+    model.save(folder / "model")
+    return [(folder / "model").read_bytes()], from_file(folder / "model", RegressionModel.load)
+
+
 @parser("network model", m.of_envelope(m.of_tensors))
 def _network(folder: Path) -> tuple[list[bytes], Read]:
     from secure_fl.training.network_model import TrainedNetwork
