@@ -33,6 +33,7 @@ from typing import Any, BinaryIO
 from dp.storage import FULL, PRIVATE, sync_folder, write_aside
 
 from .errors import FormatError, InputError, StorageError, VersionError
+from .strict_json import load_json
 
 __all__ = [
     "FORMAT_VERSION",
@@ -63,9 +64,6 @@ MAX_PAYLOAD = 1 << 30
 PUBLIC = 0o644
 
 _JSON = json.JSONEncoder(allow_nan=False, sort_keys=True)
-_SURELY_SHALLOW = 100
-"""Brackets of a text that cannot be nested too deeply."""
-
 _FRAME = struct.Struct("<8sIIQ")
 _DIGEST = hashlib.sha256().digest_size
 _TAG = 16
@@ -386,28 +384,6 @@ def _header(
     if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
         raise FormatError(f'{source}: its header is not an object with a "kind"; get it again')
     return header["kind"], {key: value for key, value in header.items() if key != "kind"}
-
-
-def load_json(text: bytes | str) -> Any:
-    """JSON of a peer; its strings can be written again, so they go into digests and files.
-
-    A byte-order mark before it is left out: editors of some systems begin a file with one.
-
-    Raises:
-        ValueError: not JSON in UTF-8, nested too deeply, or a string with half a surrogate pair.
-    """
-    try:
-        text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        found = json.loads(text)
-        # Bytes in UTF-8 hold half a pair as an escape alone. What is not nested deeply when it is
-        # read is not when it is written.
-        if "\\u" in text or text.count("[") + text.count("{") > _SURELY_SHALLOW:
-            json.dumps(found, ensure_ascii=False).encode()
-        else:
-            text.encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return found
 
 
 def _check_kind(found: str, wanted: str | Iterable[str] | None, source: str | Path) -> None:
