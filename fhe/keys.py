@@ -11,7 +11,9 @@ from .compiled import compiled_rule
 from .envelope import PRIVATE, Envelope, read_envelope, write_envelope
 from .errors import FormatError, SecretError, VersionError
 from .frames import draw_keys, frames_of
+from .knockout import function_name, last_kind
 from .library import concrete_fhe
+from .lwe_layout import ResultReader, check_layout, input_type, result_reader
 from .parameters import RuleParameters
 from .retirement import refuse_retired
 from .seal import seal, unseal
@@ -84,6 +86,20 @@ class SecretKeys:
 
     def __repr__(self) -> str:
         return f"SecretKeys({self.parameters}, {self.evaluation.fingerprint[:16]})"
+
+    @cached_property
+    def results(self) -> ResultReader:
+        """Reads the words of the last function's results. A secret.
+
+        Made of the keys and the circuit alone, so that no answer has a part in how another is
+        read; proving how the library lays out words takes longer than reading a batch.
+
+        Raises:
+            LibraryError: the library lays out its bytes otherwise.
+        """
+        p, last = self.parameters, function_name(last_kind(self.parameters), 1)
+        check_layout(self.client, input_type(self.client.specs), last, (1, p.number_digits))
+        return result_reader(self.client, last)
 
 
 def generate_keys(parameters: RuleParameters) -> SecretKeys:

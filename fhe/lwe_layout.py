@@ -7,6 +7,7 @@ stands at bit 63 - w. A secret key is a header of 71 bytes and its bits as 64-bi
 """
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,7 @@ def input_type(described: Any) -> InputType:
     Raises:
         LibraryError: several types, compressed ones, or ones whose key is no flattened GLWE key.
     """
-    found = {each for types in _types(described, "inputs").values() for each in types}
+    found = {each for types in _types(read_specs(described), "inputs").values() for each in types}
     if len(found) != 1:
         raise LibraryError("concrete-python: operands differ in key or width")
     return found.pop()
@@ -89,7 +90,7 @@ def check_results(described: Any, functions: Iterable[str]) -> None:
     Raises:
         LibraryError: so; a message at another bit would be read as another message.
     """
-    expected, results = input_type(described), _types(described, "outputs")
+    expected, results = input_type(described), _types(read_specs(described), "outputs")
     for name in functions:
         if set(results[name]) != {expected}:
             raise LibraryError(
@@ -103,15 +104,15 @@ def result_of(described: Any, function: str) -> tuple[InputType, tuple[int, ...]
     Raises:
         LibraryError: it has several results, or its description is not the one expected.
     """
-    (kind,) = set(_types(described, "outputs")[function])
-    (circuit,) = (each for each in read_specs(described)["circuits"] if each["name"] == function)
+    specs = read_specs(described)
+    (kind,) = set(_types(specs, "outputs")[function])
+    (circuit,) = (each for each in specs["circuits"] if each["name"] == function)
     (gate,) = circuit["outputs"]
     return kind, tuple(gate["typeInfo"]["lweCiphertext"]["abstractShape"]["dimensions"])
 
 
-def _types(described: Any, gates: str) -> dict[str, list[InputType]]:
+def _types(specs: dict[str, Any], gates: str) -> dict[str, list[InputType]]:
     """Of the inputs or outputs of every function, by its name."""
-    specs = read_specs(described)
     try:
         return {
             each["name"]: [_one_type(gate, specs) for gate in each[gates]]
@@ -266,6 +267,48 @@ def messages(rows: Words, bits: Words, kind: InputType) -> Words:
     half = np.uint64(1) << np.uint64(kind.shift - 1)
     found = (phases(rows, bits) + half) >> np.uint64(kind.shift)
     return np.asarray(found & np.uint64((1 << (kind.width + 1)) - 1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ResultReader:
+    """Reads words as the results of a function, whatever they are. Holds the secret.
+
+    Attributes:
+        kind: of the results.
+        row: shape of one integer's result.
+        bits: of the secret key, shape (k N,), not to be written to.
+    """
+
+    kind: InputType
+    row: tuple[int, ...]
+    bits: Words
+
+    @property
+    def size(self) -> int:
+        """Bytes of one integer's result."""
+        return math.prod(self.row) * (self.kind.dimension + 1) * WORD_BITS // 8
+
+    def read(self, content: bytes) -> Words:
+        """What words hold, shape (integers, *row); they must be those of whole integers."""
+        words = np.frombuffer(content, "<u8").astype(np.uint64)
+        found = messages(words.reshape(-1, self.kind.dimension + 1), self.bits, self.kind)
+        return found.reshape(-1, *self.row)
+
+
+def result_reader(client: Any, function: str) -> ResultReader:
+    """What reads results of a function that takes rows of integers.
+
+    Args:
+        client: the library's, with its keys.
+        function: the compiled function.
+
+    Raises:
+        LibraryError: as `result_of` and `secret_bits`.
+    """
+    kind, shape = result_of(client.specs, function)
+    bits = secret_bits(client, kind).ravel()
+    bits.flags.writeable = False
+    return ResultReader(kind, shape[1:], bits)
 
 
 def phases(rows: Words, bits: Words) -> Words:

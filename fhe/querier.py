@@ -1,15 +1,10 @@
 """The querier: the only one who reads answers."""
 
-import math
-from typing import Any
-
 import numpy as np
 
 from .code import Ints
 from .errors import AnswerError, FormatError, InputError
 from .keys import SecretKeys
-from .knockout import function_name, last_kind
-from .lwe_layout import InputType, check_layout, input_type, messages, result_of, secret_bits
 from .messages import Answer
 
 
@@ -53,26 +48,12 @@ def read_answer(answer: Answer, keys: SecretKeys, *, queries: int | None = None)
 
 def _results(answer: Answer, keys: SecretKeys) -> list[Ints]:
     """The results of the last function, a block each."""
-    parameters, specs = keys.parameters, keys.client.specs
-    kind, row = _row_of_result(specs, function_name(last_kind(parameters), 1))
-    size = 8 * (kind.dimension + 1)
-    rows = parameters.numbers * answer.queries
+    reader, rows = keys.results, keys.parameters.numbers * answer.queries
     # Before the blocks, whose number an evaluator could choose.
-    expected = rows * math.prod(row) * size
+    expected = rows * reader.size
     if len(answer.content) != expected:
         raise FormatError(
             f"answer: {len(answer.content)} bytes of ciphertexts for {answer.queries} queries,"
             f" expected {expected}; get it again"
         )
-    smallest = function_name(last_kind(parameters), 1)
-    check_layout(keys.client, input_type(specs), smallest, (1, parameters.number_digits))
-    words = np.frombuffer(answer.content, "<u8").astype(np.uint64)
-    bits = secret_bits(keys.client, kind).ravel()
-    found = messages(words.reshape(-1, kind.dimension + 1), bits, kind).astype(np.int64)
-    return [found.reshape(rows, *row)]
-
-
-def _row_of_result(specs: Any, function: str) -> tuple[InputType, tuple[int, ...]]:
-    """The type and the shape of one integer's result."""
-    kind, shape = result_of(specs, function)
-    return kind, shape[1:]
+    return [reader.read(answer.content).astype(np.int64)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,17 @@ from secure_fl.encoders.cache import EmbeddingCache, content_key
 from secure_fl.encoders.digests import fingerprint_of, folder_digest, hex_digest
 from secure_fl.encoders.local_models import image_model_folder
 from secure_fl.encoders.opening import importing_offline, opening
-from secure_fl.encoders.pictures import open_picture, read_picture_file
+from secure_fl.encoders.pictures import Picture, open_picture, read_picture_file
 from secure_fl.errors import FormatError, InputError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Features = NDArray[np.float32]
 
 PIXELS = "pixels:"
 MAX_SIDE = 128
 """Of pictures that are their own features: 49,152 numbers."""
-_OPENING = 1
+MAX_MODEL_SIDE = 1024
+"""Of pictures for models; beside a large picture, more would pass the bound of its memory."""
+_OPENING = 2
 """Version of how pictures are opened and resized; features of another are encoded again."""
 _CHUNK = 32
 """Pictures of a forward pass, and between two reports of progress."""
@@ -51,7 +50,7 @@ class ImageEncoder(Protocol):
     def fingerprint(self) -> str:
         """For the manifest; does not depend on where a model lies."""
 
-    def prepare(self, picture: "Image") -> Features:
+    def prepare(self, picture: Picture) -> Features:
         """What the encoder needs of a picture, of the same shape for all."""
 
     def forward(self, prepared: Sequence[Features]) -> Features:
@@ -93,11 +92,11 @@ class PixelEncoder:
         """As `ImageEncoder.fingerprint`."""
         return fingerprint_of({"kind": "pixels", "side": self.side, "opening": _OPENING})
 
-    def prepare(self, picture: "Image") -> Features:
+    def prepare(self, picture: Picture) -> Features:
         """As `ImageEncoder.prepare`, shape (side * side * 3,)."""
         from PIL.Image import Resampling
 
-        small = picture.resize((self.side, self.side), Resampling.BOX)
+        small = picture.resized((self.side, self.side), Resampling.BOX)
         values: Features = np.asarray(small, np.float32).ravel() / np.float32(255)
         return values
 
@@ -119,16 +118,21 @@ class _Preparation:
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
-    def __call__(self, picture: "Image") -> NDArray[np.float32]:
+    def __call__(self, picture: Picture) -> NDArray[np.float32]:
         """The picture's middle, shape (3, side, side)."""
-        from PIL import ImageOps
         from PIL.Image import Resampling
 
-        square = ImageOps.fit(picture, (self.side, self.side), Resampling.BICUBIC)
-        values = np.asarray(square, np.float32) / np.float32(255)
-        mean, deviation = (np.array(each, np.float32) for each in (self.mean, self.deviation))
-        scaled: NDArray[np.float32] = (values - mean) / deviation
-        return scaled.transpose(2, 0, 1)
+        width, height = picture.size
+        whole = min(width, height)
+        left, top = (width - whole) / 2, (height - whole) / 2
+        middle = (left, top, left + whole, top + whole)
+        square = picture.resized((self.side, self.side), Resampling.BICUBIC, middle)
+        # In place, for the large picture is still there.
+        values: NDArray[np.float32] = np.array(square, np.float32)
+        values /= np.float32(255)
+        values -= np.array(self.mean, np.float32)
+        values /= np.array(self.deviation, np.float32)
+        return values.transpose(2, 0, 1)
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class ModelEncoder:
         """As `ImageEncoder.fingerprint`."""
         return fingerprint_of({"kind": "image", "model": self.digest})
 
-    def prepare(self, picture: "Image") -> Features:
+    def prepare(self, picture: Picture) -> Features:
         """As `ImageEncoder.prepare`, shape (3, side, side)."""
         return self._preparation(picture)
 
@@ -186,7 +190,11 @@ class ModelEncoder:
             side = int(sizes)
             mean = tuple(map(float, told.get("image_mean", _MEAN)))
             deviation = tuple(map(float, told.get("image_std", _DEVIATION)))
-            fine = len(mean) == len(deviation) == 3 and min(deviation) > 0 and 1 <= side <= 2048
+            fine = (
+                len(mean) == len(deviation) == 3
+                and min(deviation) > 0
+                and 1 <= side <= MAX_MODEL_SIDE
+            )
             if not fine:
                 raise ValueError("sizes, means or deviations out of range")
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -68,7 +68,7 @@ def decode(
     """
     from safetensors import SafetensorError
 
-    _, header, payload = envelope.unpack_view(data, kind, source=source)
+    _, header, payload = envelope.unpack_view(data, kind, source=source, parse=_parsed)
     try:
         arrays = _read_arrays(payload if in_place else memoryview(bytes(payload)))
         return _put_together(header["value"], arrays, 0)
@@ -76,6 +76,19 @@ def decode(
         if isinstance(error, FederationError):
             raise
         raise FederationError(f"{source}: its header does not describe its payload") from error
+
+
+_SHORT = 1 << 10
+
+
+def _parsed(text: bytes) -> Any:
+    """A header; short ones are kept, for they are the same bytes in every client's message."""
+    return _kept(text) if len(text) <= _SHORT else envelope.load_json(text)
+
+
+@lru_cache(maxsize=256)
+def _kept(text: bytes) -> Any:
+    return envelope.load_json(text)
 
 
 def fingerprint(value: Value) -> bytes:
@@ -249,8 +262,9 @@ def _describe(value: Value, arrays: list[Array], depth: int) -> Any:
     if isinstance(value, dict):
         return _describe_dict(value, arrays, depth)
     if isinstance(value, tuple | list):
-        # Long lists in messages are lists of names.
-        items = [v if type(v) is str else _describe(v, arrays, depth + 1) for v in value]
+        items = list(value)
+        if not _texts(items):
+            items = [_describe(v, arrays, depth + 1) for v in items]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     name = record_name(type(value))
     fields = {
@@ -275,6 +289,11 @@ def _describe_dict(value: Mapping[Any, Value], arrays: list[Array], depth: int) 
             raise FederationError(f"message: found key {key!r} of a dict, expected a string")
     # Pairs, because the order of a dict is part of a tree's structure and headers are sorted.
     return {"dict": [[key, _describe(each, arrays, depth + 1)] for key, each in value.items()]}
+
+
+def _texts(items: list[Any]) -> bool:
+    """Whether they are strings alone, as long lists in messages are: lists of names."""
+    return set(map(type, items)) == {str}
 
 
 def _put_together(described: Any, arrays: Sequence[Array], depth: int) -> Value:
@@ -302,9 +321,9 @@ def _put_together(described: Any, arrays: Sequence[Array], depth: int) -> Value:
         case {"dict": list(pairs)}:
             return {key: inner(each) for key, each in pairs}
         case {"tuple": list(items)}:
-            return tuple(inner(each) for each in items)
+            return tuple(items if _texts(items) else map(inner, items))
         case {"list": list(items)}:
-            return [inner(each) for each in items]
+            return list(items if _texts(items) else map(inner, items))
         case {"record": str(name), "fields": dict(fields)}:
             return find_record(name)(**{key: inner(each) for key, each in fields.items()})
     raise ValueError("not a described value")

@@ -1,5 +1,6 @@
 """An evaluator that sends crafted answers, to exhaust the querier or to be misread."""
 
+import dataclasses
 import resource
 
 import attrs
@@ -116,6 +117,26 @@ def test_no_mutation_of_an_answers_header_ends_in_another_error(answer, keys):
             data = pack(envelope.kind, {**envelope.header, "parameters": rule}, envelope.payload)
             found.add(outcome(data, keys))
     assert found <= {"classes", "FormatError", "InputError", "VersionError"}
+
+
+def test_no_answer_has_a_part_in_how_the_next_one_is_read(answer, keys):
+    """What a querier keeps between readings is made of its keys, and nobody writes to it."""
+    keys = dataclasses.replace(keys)
+    noise = np.random.default_rng(3).integers(0, 2**64, len(answer.content) // 8, np.uint64)
+    hostile = [answer.content[:-8], answer.content * 2, noise.tobytes()]
+    with pytest.raises(fhe.FormatError):
+        fhe.read_answer(attrs.evolve(answer, queries=QUERIES + 1), keys, queries=QUERIES)
+    assert "results" not in vars(keys)
+    for content in hostile:
+        outcome(attrs.evolve(answer, content=content).to_bytes(), keys)
+    kept, bits = keys.results, keys.results.bits.copy()
+    expected = fhe.read_answer(answer, dataclasses.replace(keys))
+    assert np.array_equal(fhe.read_answer(answer, keys), expected)
+    assert keys.results is kept
+    assert np.array_equal(kept.bits, bits)
+    assert np.array_equal(bits, secret_bits(keys.client, kept.kind).ravel())
+    with pytest.raises(ValueError, match="read-only"):
+        kept.bits[0] = 1
 
 
 def test_words_are_read_as_the_library_reads_them(keys):

@@ -1,5 +1,6 @@
 """What crosses between the roles: secrets stay, foreign and replayed messages are refused."""
 
+import dataclasses
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,13 +9,14 @@ import numpy as np
 import pytest
 
 import fhe
+from fhe import lwe_layout
 from fhe.answered import recorded, refuse_answered
 from fhe.compiled import compiled_rule
 from fhe.envelope import read_envelope, read_header, write_atomic, write_envelope
 from fhe.errors import VersionError
 from fhe.inspection import describe_keys, self_test
 from fhe.keys import EVALUATION_FILE, SECRET_FILE
-from fhe.lwe_layout import input_type
+from fhe.lwe_layout import input_type, secret_bits
 from fhe.readers import READERS
 
 CODES = np.random.default_rng(0).integers(0, 64, (6, 3, 5))
@@ -165,6 +167,26 @@ def test_a_contribution_for_another_rule_is_refused(sent, keys, public):
 def test_another_key_pair_cannot_read_the_answer(answer, other_keys):
     with pytest.raises(fhe.InputError, match="under key"):
         fhe.read_answer(answer, other_keys)
+
+
+def test_keys_of_one_rule_read_answers_by_their_own_secret_each(keys, other_keys):
+    """What a querier keeps of its keys is theirs alone, not their rule's or the process's."""
+    first, second = keys.results, other_keys.results
+    assert not np.array_equal(first.bits, second.bits)
+    for each, reader in ((keys, first), (other_keys, second)):
+        assert np.array_equal(reader.bits, secret_bits(each.client, reader.kind).ravel())
+        assert str(reader.bits) not in repr(reader)
+
+
+def test_a_layout_that_was_not_proven_reads_no_answer(answer, keys, monkeypatch):
+    """Words would be read as other classes; a proof that failed is asked for again."""
+    fresh = dataclasses.replace(keys)
+    with monkeypatch.context() as changed:
+        changed.setattr(lwe_layout, "_SECRET_HEAD", 79)
+        for _ in range(2):
+            with pytest.raises(fhe.errors.LibraryError, match="concrete-python"):
+                fhe.read_answer(answer, fresh)
+    assert np.array_equal(fhe.read_answer(answer, fresh), fhe.read_answer(answer, keys))
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200, 1000, -1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fhe
-from fhe import querier, session
+from fhe import lwe_layout, session
 from fhe.lwe_layout import messages
 
 RNG = np.random.default_rng(3)
@@ -46,7 +46,7 @@ def test_nothing_is_decrypted_but_the_minima(minimum, monkeypatch):
         return messages(rows, bits, kind)
 
     monkeypatch.setattr(session, "messages", seen)
-    monkeypatch.setattr(querier, "messages", seen)
+    monkeypatch.setattr(lwe_layout, "messages", seen)
     minimum(RNG.integers(0, 64, (3, 5)))
     digits_of_an_integer = 3  # 6 bits in base 5
     assert opened == [3 * digits_of_an_integer]

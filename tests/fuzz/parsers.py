@@ -401,6 +401,7 @@ def _prepared_csv(folder: Path) -> tuple[list[bytes], Read]:
 def _image(folder: Path) -> tuple[list[bytes], Read]:
     from PIL import Image
 
+    from secure_fl.encoders.image import PixelEncoder
     from secure_fl.encoders.pictures import open_picture, read_picture_file
 
     samples = []
@@ -410,7 +411,7 @@ def _image(folder: Path) -> tuple[list[bytes], Read]:
         samples.append(stored.getvalue())
 
     def read(path: Path) -> Any:
-        return open_picture(path, read_picture_file(path))
+        return PixelEncoder(8).prepare(open_picture(path, read_picture_file(path)))
 
     return samples, from_file(folder / "a.png", read)
 

@@ -29,9 +29,15 @@ class Graph:
         if not self._complete:
             self._ring = sorted(names, key=lambda name: digest(context, b"ring", name.encode()))
             self._places = {name: i for i, name in enumerate(self._ring)}
+        self._near: dict[str, tuple[str, ...]] = {}
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """A client's neighbours, in the fixed order."""
+        """A client's neighbours, in the fixed order; as many as any other's."""
+        if name not in self._near:
+            self._near[name] = self._found(name)
+        return self._near[name]
+
+    def _found(self, name: str) -> tuple[str, ...]:
         place, n = self._places[name], len(self._ring)
         if self._complete:
             return self._names[:place] + self._names[place + 1 :]

@@ -79,10 +79,14 @@ class Fields:
         whole = self._array(name, (rows, size)).tobytes()
         return [whole[i * size : (i + 1) * size] for i in range(rows)]
 
+    def rows(self, name: str, rows: int, size: int) -> Any:
+        """As `byte_rows`, an array that lies where the message does."""
+        return self._array(name, (rows, size))
+
     def names(self, name: str) -> tuple[str, ...]:
         """A list of clients without repetition."""
         found = self._value.get(name)
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        if not isinstance(found, list) or not set(map(type, found)) <= {str}:
             raise ProtocolError(f"{self._where}: {name} is not a list of clients")
         if len(set(found)) != len(found):
             raise ProtocolError(f"{self._where}: {name} names a client twice")

@@ -24,6 +24,7 @@ from secure_fl.federation.secagg.client import (
 )
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.graph import Graph
+from secure_fl.federation.secagg.letters import Addresses, Letters
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import Parameters
 
@@ -58,10 +59,10 @@ class ProtocolServer:
         self._adverts: dict[str, tuple[bytes, bytes, bytes]] = {}
         self._graph: Graph | None = None
         self._listed: list[str] = []
-        self._sealed: dict[str, dict[str, bytes]] = {}
+        self._sealed: Letters | None = None
         self._commitments: dict[str, bytes] = {}
         self._total: Words | None = None
-        self._confirmations: dict[str, dict[str, bytes]] = {}
+        self._confirmations: Letters | None = None
         self._opened: dict[bool, dict[str, dict[str, bytes]]] = {True: {}, False: {}}
 
     @property
@@ -143,7 +144,7 @@ class ProtocolServer:
         """
         assert self._total is not None
         listed = [name for name in self._p.names if name in self._adverts]
-        shared = [name for name in self._p.names if name in self._sealed]
+        shared = [name for name in self._p.names if name in self._commitments]
         return {
             "listed": self._listed,
             "mask_keys": m.blobs([self._adverts[name][1] for name in listed], KEY),
@@ -187,7 +188,6 @@ class ProtocolServer:
         server._adverts = {n: (b"", key, b"") for n, key in zip(advertised, keys, strict=True)}
         commitments = found.byte_rows("commitments", len(shared), 32)
         server._commitments = dict(zip(shared, commitments, strict=True))
-        server._sealed = {name: {} for name in shared}
         server._graph = Graph(listed, parameters.degree, parameters.context)
         server._total = found.vector("masked", parameters.bits)
         if len(server._total) != expected:
@@ -206,12 +206,10 @@ class ProtocolServer:
         )
 
     def _shares(self, name: str, message: bytes) -> None:
-        assert self._graph is not None
         found = self._read(m.SHARE, name, message)
-        near = self._graph.neighbours(name)
+        assert self._sealed is not None
         commitment = found.fixed("commitment", 32)
-        sealed = found.byte_rows("shares", len(near), SEALED)
-        self._sealed[name] = dict(zip(near, sealed, strict=True))
+        self._sealed.put(name, found.rows("shares", self._sealed.each, SEALED))
         self._commitments[name] = commitment
 
     def _masked(self, name: str, message: bytes) -> None:
@@ -233,10 +231,9 @@ class ProtocolServer:
 
     def _confirmation(self, name: str, message: bytes) -> None:
         found = self._read(m.CONFIRM, name, message)
-        assert self._graph is not None
-        near = self._graph.neighbours(name)
-        rows = found.byte_rows("confirmations", len(near), CONFIRMATION)
-        self._confirmations[name] = dict(zip(near, rows, strict=True))
+        assert self._confirmations is not None
+        each = self._confirmations.each
+        self._confirmations.put(name, found.rows("confirmations", each, CONFIRMATION))
 
     def _opening(self, name: str, message: bytes) -> None:
         found = self._read(m.UNMASK, name, message)
@@ -251,40 +248,41 @@ class ProtocolServer:
     def _advertisements(self, left: tuple[str, ...]) -> dict[str, bytes]:
         self._graph = Graph(left, self._p.degree, self._context)
         self._listed = list(left)
+        addresses = Addresses(left, self._graph)
+        self._sealed = Letters(addresses, SEALED)
+        self._confirmations = Letters(addresses, CONFIRMATION)
+        names = ("session_keys", "mask_keys", "signatures")
+        columns = zip(*(self._adverts[name] for name in left), strict=True)
+        told = {
+            name: m.blobs(column, size)
+            for name, column, size in zip(names, columns, (KEY, KEY, SIGNATURE), strict=True)
+        }
         replies = {}
-        for name in left:
-            near = [self._adverts[other] for other in self._graph.neighbours(name)]
-            fields = {
-                "names": list(left),
-                "session_keys": m.blobs([each[0] for each in near], KEY),
-                "mask_keys": m.blobs([each[1] for each in near], KEY),
-                "signatures": m.blobs([each[2] for each in near], SIGNATURE),
-            }
+        for name, near in zip(left, addresses.near, strict=True):
+            fields = {key: rows[near] for key, rows in told.items()}
+            fields["names"] = self._listed
             replies[name] = m.pack(m.ADVERTISED, self._context, fields)
         return replies
 
     def _deliveries(self, left: tuple[str, ...]) -> dict[str, bytes]:
-        assert self._graph is not None
-        replies = {}
-        for name in left:
-            senders = [o for o in self._graph.neighbours(name) if o in self._members]
-            rows = [self._sealed[sender][name] for sender in senders]
-            fields = {"names": senders, "shares": m.blobs(rows, SEALED)}
-            replies[name] = m.pack(m.SHARED, self._context, fields)
-        return replies
+        assert self._sealed is not None
+        return self._passed_on(m.SHARED, "shares", self._sealed)
 
     def _survivor_list(self, left: tuple[str, ...]) -> dict[str, bytes]:
         self.survivors = left
         return dict.fromkeys(left, m.pack(m.MASKED, self._context, {"names": list(left)}))
 
     def _confirmed(self, left: tuple[str, ...]) -> dict[str, bytes]:
-        assert self._graph is not None
+        assert self._confirmations is not None
+        return self._passed_on(m.CONFIRMED, "confirmations", self._confirmations)
+
+    def _passed_on(self, kind: str, name: str, letters: Letters) -> dict[str, bytes]:
+        """To each client that is still in, what the others wrote to it."""
         replies = {}
-        for name in left:
-            others = [o for o in self._graph.neighbours(name) if o in self._members]
-            rows = [self._confirmations[other][name] for other in others]
-            fields = {"names": others, "confirmations": m.blobs(rows, CONFIRMATION)}
-            replies[name] = m.pack(m.CONFIRMED, self._context, fields)
+        for member in (each for each in self._p.names if each in self._members):
+            senders, rows = letters.to(member, self._members)
+            fields = {"names": senders, name: rows}
+            replies[member] = m.pack(kind, self._context, fields)
         return replies
 
     # ----------------------------------------------------------------------- taking masks away
@@ -303,7 +301,7 @@ class ProtocolServer:
         plus: list[bytes] = []
         minus: list[bytes] = []
         alive = set(self.survivors)
-        for name in self._sealed:
+        for name in self._commitments:
             near = [other for other in self._graph.neighbours(name) if other in alive]
             if name in alive or not near:
                 continue

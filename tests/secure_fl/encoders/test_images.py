@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from secure_fl.encoders.embedding import embed_photos, encoder_fingerprint
 from secure_fl.encoders.image import PixelEncoder, encode_pictures, image_encoder
 from secure_fl.encoders.photo_folder import is_photo_folder
+from secure_fl.encoders.pictures import Picture
 from secure_fl.errors import ClientError, FormatError, InputError, LabelError
 from tests.secure_fl.shared import one_line
 
@@ -40,7 +42,7 @@ def embedded(folder, encoder=None, **options):
 
 
 def features(encoder, picture):
-    return encoder.forward([encoder.prepare(picture)])
+    return encoder.forward([encoder.prepare(Picture(Path("a.png"), picture))])
 
 
 def refusal(kind, folder, **options):

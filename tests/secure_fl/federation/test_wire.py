@@ -236,3 +236,14 @@ def test_real_numbers_are_aligned_whatever_stands_before_them(length: int):
     """Libraries add up in another order where they are not: one worker's bits would be its own."""
     found = wire.decode(wire.encode({"n" * length: np.arange(5.0)}))
     assert found["n" * length].flags.aligned
+
+
+def test_what_was_made_of_a_message_has_no_part_in_the_next_one():
+    """Headers that are the same bytes are parsed once; nobody who reads one shares it."""
+    value = {"names": ["a", "b"], "deep": [["c"], {"d": ["e"]}]}
+    message = wire.encode(value, fast=True)
+    first = wire.decode(message)
+    first["names"].append("x")
+    first["deep"][0].append("x")
+    first["deep"][1]["d"].append("x")
+    assert wire.decode(message) == value
