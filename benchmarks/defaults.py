@@ -3,10 +3,11 @@
 Ten clients at Dirichlet 0.5. Beside them, on the pooled records, scikit-learn's logistic
 regression, nearest neighbour and random forest at their defaults, on features as they are and
 standardised, the better of both. The head is also shown on features as they are (`--scaling none`),
-and on features that were scaled to [0, 1] by hand.
+on features that were scaled to [0, 1] by hand, and with what `securefl tune` finds.
 """
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,10 @@ from secure_fl.data.samples import digits_split
 from secure_fl.data.scaling import ranges_of
 from secure_fl.errors import DivergedError, InputError
 from secure_fl.trainers import registry
+from secure_fl.trainers.head_tuning import best_of, tune_head
+from secure_fl.trainers.methods.kahm import KAHMHeads
 from secure_fl.trainers.settings import Settings
-from secure_fl.training.preparing import DEFAULT_SCALING
+from secure_fl.training.preparing import DEFAULT_SCALING, chosen_head, scalings_for
 from secure_fl.training.train import train
 
 CLIENTS, ALPHA = 10, 0.5
@@ -33,6 +36,8 @@ SMALL = ("digits", "wine", "breast_cancer", "iris")
 SETS = (*SMALL, *WIDE, "phishing", "pendigits", "satimage", "usps", "mnist", "newsgroups")
 QUICK_SETS, QUICK_METHODS = ("wine", "iris"), ("fednewton-head", "fedavg")
 QUICK_RECORDS = 300
+NEAR = 2.0
+"""Points below the better pooled method within which a set counts as reached."""
 NEEDS_A_PROMISE = {"kahm-record-private", *registry.hiding_records()}
 
 
@@ -165,6 +170,59 @@ def default_methods() -> list[Settings]:
     return found
 
 
+def tuned(clients: Sequence[Dataset]) -> tuple[KAHMHeads, Scaling]:
+    """The head and the scaling that `securefl tune` finds, with nothing said to it."""
+    scalings = scalings_for(clients, DEFAULT_SCALING, 1.0, KAHMHeads())
+    best = best_of(tune_head(clients, scalings))
+    return chosen_head(KAHMHeads(), best.choice), scalings[best.scaling]
+
+
+def head_accuracies(
+    split: Split, clients: Sequence[Dataset], seed: int, *, tune: bool
+) -> dict[str, float | str]:
+    """Of the head by column of the table."""
+    head = registry.make("kahm", "heads", {})
+    spaces: dict[str, Scaling | str] = {
+        "raw": "none",
+        "by hand": ranges_of(split.X_train),
+        "default": DEFAULT_SCALING,
+    }
+    found = {
+        name: accuracy(split, clients, head, scaling, seed) for name, scaling in spaces.items()
+    }
+    if tune:
+        found["tuned"] = accuracy(split, clients, *tuned(clients), seed)
+    return found
+
+
+def mean_of(values: Sequence[float | str]) -> float | str:
+    """The mean, or the first word among them that says what went wrong."""
+    words = [each for each in values if isinstance(each, str)]
+    return words[0] if words else float(np.mean(np.array(values, np.float64)))
+
+
+def reached(rows: Sequence[dict[str, Any]], column: str) -> list[Any] | None:
+    """How one column compares with the better pooled method, over the sets of one seed or more.
+
+    Returns:
+        Mean gap, sets within NEAR, sets, worst gap, and the sets below their most frequent class;
+        None where a run gave no number.
+    """
+    if any(isinstance(row[column], str) for row in rows):
+        return None
+    gaps = [row[column] - row["better"] for row in rows]
+    below = [row["set"] for row in rows if row[column] < row["majority"]]
+    within = sum(gap >= -NEAR for gap in gaps)
+    return [float(np.mean(gaps)), within, len(gaps), min(gaps), " ".join(below) or "none"]
+
+
+def _seeds(_: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected whole numbers with commas") from None
+
+
 @benchmark(
     "what does a first run give, everything at its default?",
     click.option("--sets", help="Data sets, with commas; default: all."),
@@ -172,46 +230,83 @@ def default_methods() -> list[Settings]:
         "--methods", help="Methods, with commas; 'kahm' alone for the head; default: all."
     ),
     click.option("--records", default=2000, show_default=True, help="Of training and of testing."),
+    click.option(
+        "--seeds",
+        default="0",
+        show_default=True,
+        callback=_seeds,
+        help="Of records and their division over clients, with commas.",
+    ),
+    click.option("--tuned", "tune", is_flag=True, help="Also the head as `securefl tune` has it."),
 )
-def main(run: Run, sets: str | None, methods: str | None, records: int) -> None:
+def main(
+    run: Run,
+    sets: str | None,
+    methods: str | None,
+    records: int,
+    seeds: tuple[int, ...],
+    tune: bool,
+) -> None:
     """Every method and the head, everything at its default."""
-    (seed,) = run.seeds(0)
+    run.seeds(*seeds)
     chosen = tuple(sets.split(",")) if sets else QUICK_SETS if run.quick else SETS
     wanted = methods.split(",") if methods else QUICK_METHODS if run.quick else None
     records = min(records, QUICK_RECORDS) if run.quick else records
     run.parameter(clients=CLIENTS, alpha=ALPHA, records=records, scaling=DEFAULT_SCALING)
-    columns = ["set", "majority", "logistic", "1-NN", "forest", "raw", "by hand", "default", "gap"]
-    heads = run.table("the head, % of test records", columns)
     models = [each for each in default_methods() if wanted is None or each.method in wanted]
-    others = run.table("the other methods, %", ["method", *chosen])
-    rows: list[list[Any]] = [[f"{each.method} ({each.family})"] for each in models]
-    gaps = []
-    for name in chosen:
-        split = drawn(load(name, seed), records, seed)
-        clients = clients_of(split, seed)
-        run.progress(f"{name}: {len(split.y_train)} records, {len(clients)} clients")
-        references = pooled(split)
-        majority = 100 * float(np.mean(split.y_test == np.bincount(split.y_train).argmax()))
-        head = registry.make("kahm", "heads", {})
-        spaces: list[Scaling | str] = ["none", ranges_of(split.X_train), DEFAULT_SCALING]
-        found = [accuracy(split, clients, head, each, seed) for each in spaces]
-        best = max(references["logistic"], references["1-NN"])
-        gap = None if isinstance(found[-1], str) else found[-1] - best
-        heads.add(name, majority, *references.values(), *found, gap)
-        if gap is not None:
-            gaps.append(gap)
-        for row, each in zip(rows, models, strict=True):
-            run.progress(f"{name}: {each.method}")
-            row.append(accuracy(split, clients, each, DEFAULT_SCALING, seed))
-    for row in rows:
-        others.add(*row)
-    if gaps:
-        run.note(
-            f"the head at its default against the better of logistic regression and 1-NN: mean"
-            f" {np.mean(gaps):+.1f} points, within 2 points on {sum(g >= -2 for g in gaps)} of"
-            f" {len(gaps)} sets, worst {min(gaps):+.1f}"
-        )
+    rows: list[dict[str, Any]] = []
+    others: dict[tuple[str, str], list[float | str]] = defaultdict(list)
+    for seed in seeds:
+        for name in chosen:
+            split = drawn(load(name, seed), records, seed)
+            clients = clients_of(split, seed)
+            run.progress(f"seed {seed}, {name}: {len(split.y_train)} records")
+            majority = 100 * float(np.mean(split.y_test == np.bincount(split.y_train).argmax()))
+            found = head_accuracies(split, clients, seed, tune=tune)
+            facts: dict[str, Any] = {"seed": seed, "set": name, "majority": majority}
+            facts |= {**pooled(split), **found}
+            rows.append(facts | {"better": max(facts["logistic"], facts["1-NN"])})
+            for each in models:
+                run.progress(f"seed {seed}, {name}: {each.method}")
+                key = f"{each.method} ({each.family})", name
+                others[key].append(accuracy(split, clients, each, DEFAULT_SCALING, seed))
+    _show_heads(run, rows, seeds, chosen)
+    table = run.table("the other methods, %, mean over the seeds", ["method", *chosen])
+    for method in dict.fromkeys(method for method, _ in others):
+        table.add(method, *(mean_of(others[method, name]) for name in chosen))
     run.note("pooled methods: the better of features as they are and standardised ones")
+
+
+def _show_heads(
+    run: Run, rows: Sequence[dict[str, Any]], seeds: Sequence[int], chosen: Sequence[str]
+) -> None:
+    columns = list(rows[0])
+    table = run.table("the head, % of test records", columns)
+    for row in rows:
+        table.add(*row.values())
+    means = []
+    for name in chosen:
+        own = [row for row in rows if row["set"] == name]
+        mean: dict[str, Any] = {c: mean_of([row[c] for row in own]) for c in columns[2:]}
+        means.append({"set": name, **mean})
+    if len(seeds) > 1:
+        table = run.table("the head, means over the seeds, %", columns[1:])
+        for row in means:
+            table.add(*row.values())
+    compared = ["seed", "head", "mean gap", f"within {NEAR:g} points", "sets", "worst gap", "below"]
+    table = run.table("the head less the better of logistic regression and 1-NN, points", compared)
+    for column in [each for each in ("default", "tuned") if each in columns]:
+        parts: list[tuple[Any, Sequence[dict[str, Any]]]] = [
+            (seed, [row for row in rows if row["seed"] == seed]) for seed in seeds
+        ]
+        for label, part in [*parts, ("means", means)] if len(seeds) > 1 else parts:
+            result = reached(part, column)
+            if result is not None:
+                table.add(label, column, *result)
+    run.note(
+        "better: of logistic regression and 1-NN; below: sets on which the head is below the most"
+        " frequent class"
+    )
 
 
 if __name__ == "__main__":

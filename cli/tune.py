@@ -1,4 +1,4 @@
-"""`securefl tune`: settings by cross-validation, one masked sum of right answers each."""
+"""`securefl tune`: settings by cross-validation, one masked sum each."""
 
 import itertools
 from pathlib import Path
@@ -80,9 +80,10 @@ def tune(
 ) -> None:
     """Choose settings for the clients in SOURCE, or for one file of public records.
 
-    Records are left out in turn, and the clients' counts of right answers are summed, masked, once
-    a setting; nobody learns more. The counts are not private in the sense of differential privacy:
-    where that is promised, tune on public records.
+    Records are left out in turn, and the clients' right answers and losses are summed, masked, once
+    a setting; nobody learns more. Heads are chosen by the least loss, models by the most right
+    answers. The sums are not private in the sense of differential privacy: where that is promised,
+    tune on public records.
     """
     from secure_fl.data import ClassList, read_clients
 
@@ -100,10 +101,12 @@ def tune(
         else:
             refuse_given(_OF_HEADS, "beside --methods")
             rows = _tune_models(clients, mapped, scale, seed, methods, rates, progress)
-    best = max(rows, key=lambda row: row["right"])
+    best = min(rows, key=lambda row: row.get("loss", -row["right"]))
     data = {"tried": rows, "best": best["settings"], "out": None if out is None else str(out)}
-    shown = [[row["settings"], row["right"], row["records"]] for row in rows]
-    output.table(data, f"{source}: settings tried", ["settings", "right", "of"], shown)
+    columns = ["settings", "right", "records", *(["loss"] if methods is None else [])]
+    shown = [[row[column] for column in columns] for row in rows]
+    heading = ["of" if column == "records" else column for column in columns]
+    output.table(data, f"{source}: settings tried", heading, shown)
     output.note(f"best: securefl train ... {best['settings']}")
 
 
@@ -167,7 +170,13 @@ def _tune_heads(
     if out is not None:
         save_tuned(out, tried)
     return [
-        {"settings": each.text(), "right": each.right, "records": each.records} for each in tried
+        {
+            "settings": each.text(),
+            "right": each.right,
+            "records": each.records,
+            "loss": each.loss,
+        }
+        for each in tried
     ]
 
 

@@ -297,7 +297,7 @@ ALWAYS = (
 
 
 SUMMED = "the manifest's means and deviations of features, which the records were summed into"
-COUNTED = "the manifest's counts of right answers of settings that were tried on the records"
+COUNTED = "the manifest's right answers and losses of settings that were tried on the records"
 
 
 def _not_recalled(

@@ -2,7 +2,7 @@
 
 Nothing in it is computed from private records, except what the consortium agrees to share: the
 class list, the clients' names and, where no privacy is promised, sums over all clients, which are
-means and deviations of features and counts of settings that were tried. Its fingerprint is stored
+means and deviations of features and sums over settings that were tried. Its fingerprint is stored
 in every head and every message.
 """
 
@@ -33,6 +33,7 @@ from secure_fl.heads.manifest_fields import (
     INTEGER,
     NAMES,
     NUMBER,
+    TriedFact,
     file_names,
     lineage_of,
     members_of,
@@ -90,8 +91,9 @@ class Manifest:
         regularisation: lambda* of eq. (149), "absolute", or "relative" to the records' root mean
             square; "absolute" in manifests that do not say.
         regularisation_factor: on lambda*, above 0; 1 in manifests that do not say.
-        tried: settings that were compared before, with records that each classified rightly and
-            records in all, by cross-validation inside the clients.
+        tried: settings that were compared before, with records that each classified rightly,
+            records in all and the loss that decided (`secure_fl.trainers.head_tuning`), by
+            cross-validation inside the clients; earlier versions have no loss.
         bits: p of the integer code, 4 to 16.
         low: measure that gets the smallest code; public.
         high: measure that gets the largest code, above `low`; public.
@@ -143,7 +145,7 @@ class Manifest:
     spreads: tuple[float, ...] | None = attrs.field(default=None, converter=optional_numbers)
     regularisation: str = attrs.field(default="absolute", validator=in_(REGULARISATIONS))
     regularisation_factor: float = attrs.field(default=1.0, validator=[*NUMBER, gt(0)])
-    tried: tuple[tuple[str, int, int], ...] = attrs.field(default=(), converter=tried_of)
+    tried: tuple[TriedFact, ...] = attrs.field(default=(), converter=tried_of)
     answer_noise: float = attrs.field(default=0.0, validator=[*NUMBER, ge(0)])
 
     @unknown_above.validator
@@ -185,7 +187,7 @@ class Manifest:
             )
         if self.unit != "none" and self.tried:
             raise ValueError(
-                f"'tried' counts private records, and 'unit' {self.unit!r} promises privacy"
+                f"'tried' sums over private records, and 'unit' {self.unit!r} promises privacy"
             )
         try:
             self.scaling_map.check_width(self.n_features, where="'offsets'")

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 from attrs.validators import deep_iterable, instance_of
@@ -78,13 +78,17 @@ def lineage_of(value: Iterable[Iterable[str]]) -> tuple[tuple[str, str], ...]:
     return pairs(value, "lineage", "pairs of fingerprints")
 
 
-def tried_of(value: Iterable[Iterable[Any]]) -> tuple[tuple[str, int, int], ...]:
-    """Settings, each with right answers and records in all."""
-    found = [tuple(each) for each in value]
+TriedFact: TypeAlias = tuple[str, int, int] | tuple[str, int, int, int]
+"""A setting with right answers, records in all, and the loss that chose it, where there was one."""
+
+
+def tried_of(value: Iterable[Iterable[Any]]) -> tuple[TriedFact, ...]:
+    """Settings, each with its sums over the clients; as they were, for the fingerprint."""
+    found: list[tuple[Any, ...]] = [tuple(each) for each in value]
     for each in found:
-        if [type(part) for part in each] != [str, int, int]:
-            raise ValueError("'tried' is not a list of settings, each with two counts")
-    return tuple((each[0], each[1], each[2]) for each in found)
+        if [type(part) for part in each] not in ([str, int, int], [str, int, int, int]):
+            raise ValueError("'tried' is not a list of settings, each with two or three sums")
+    return tuple(found)
 
 
 NAMES = [deep_iterable(instance_of(str), instance_of(tuple)), unique]

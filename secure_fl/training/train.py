@@ -27,7 +27,7 @@ from secure_fl.privacy.promises import (
     client_privacy,
 )
 from secure_fl.progress import Progress, quiet
-from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_head
+from secure_fl.trainers.head_tuning import CANDIDATES, Tried, best_of, tune_in_turn
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
 from secure_fl.trainers.network_settings import NetworkSettings
@@ -80,8 +80,8 @@ def train(
         scale: constant factor on all features.
         scaling: of every feature before the factor: "moments", "floored" and "common" (see
             `secure_fl.trainers.feature_moments.Spread`) ask all clients for their means and
-            deviations in one masked sum; "auto" takes the first for models, and tunes heads with
-            all three; or a scaling of public numbers.
+            deviations in one masked sum; "auto" takes the first for models, and chooses among
+            all three for heads; or a scaling of public numbers.
         tried: of heads: settings that were compared before, for the manifest.
         settle: of models by rounds: whether to end before the last round, when the objective of all
             clients stops falling; one masked sum a round more.
@@ -130,7 +130,7 @@ def train(
             clients = with_classes(clients, method.method)
             if isinstance(method, KAHMHeads) and method.tuned and promise is None:
                 candidates = [attrs.evolve(each, measure=method.measure) for each in CANDIDATES]
-                tried = tune_head(clients, scalings, candidates, on_progress)
+                tried = tune_in_turn(clients, scalings, candidates, on_progress)
                 best = best_of(tried)
                 method, told = chosen_head(method, best.choice), scalings[best.scaling]
             manifest = federation_of_heads(

@@ -1,4 +1,4 @@
-"""Settings chosen by cross-validation, with one masked sum of right answers a setting.
+"""Settings chosen by cross-validation, with one masked sum a setting.
 
 Heads are tried inside every client (`secure_fl.trainers.head_tuning`). A model is trained by all
 clients together on two thirds of their records, and each of them counts its right answers on the
@@ -24,9 +24,9 @@ from secure_fl.trainers.head_tuning import HeadChoice, Tried, folds_of
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.train import train
 
-FORMAT_VERSION = 2
-READ_VERSIONS = (1, 2)
-"""Version 1 does not name its scaling."""
+FORMAT_VERSION = 3
+READ_VERSIONS = (1, 2, 3)
+"""Version 1 does not name its scaling, and 2 has no losses."""
 MAX_BYTES = 2**20
 
 
@@ -122,6 +122,7 @@ def save_tuned(path: Path, tried: Sequence[Tried]) -> None:
                 "right": each.right,
                 "records": each.records,
                 "scaling": each.scaling,
+                "loss": each.loss,
             }
             for each in tried
         ],
@@ -148,7 +149,10 @@ def load_tuned(path: Path) -> tuple[Tried, ...]:
             scaling = str(each.pop("scaling", ""))
             if scaling not in ("", "none", *SPREADS):
                 raise ValueError(f"scaling {scaling!r}")
-            found.append(Tried(HeadChoice(**each), right, records, scaling))
+            loss = each.pop("loss", None)
+            if loss is not None:
+                loss = int(loss)
+            found.append(Tried(HeadChoice(**each), right, records, scaling, loss))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{path}: is no result of `securefl tune --out` ({error})") from None
     if not found:

@@ -28,7 +28,8 @@ def test_a_manifest_of_before_has_no_scaling_and_is_written_as_then(tmp_path):
 
 
 def test_a_scaling_is_kept_changes_the_fingerprint_and_is_applied_to_queries(tmp_path):
-    manifest = make_manifest(**SCALED, scale=10.0, tried=[("--batch-size 5", 3, 4)])
+    tried = [("--batch-size 5", 3, 4), ("--batch-size 2", 2, 4, 900)]
+    manifest = make_manifest(**SCALED, scale=10.0, tried=tried)
     save_manifest(tmp_path, manifest)
     assert load_manifest(tmp_path) == manifest
     plain = make_manifest(**FACTS, scale=10.0)
@@ -46,7 +47,7 @@ def test_a_scaling_is_kept_changes_the_fingerprint_and_is_applied_to_queries(tmp
         ({"scaling": "none"}, '"none" has offsets or spreads'),
         ({"unit": "record"}, "'scaling' is of private means and spreads"),
         ({"tried": [("a", 1)]}, "'tried' is not a list of settings"),
-        ({"unit": "element", "scaling": "range", "tried": [("a", 1, 2)]}, "'tried' counts"),
+        ({"unit": "element", "scaling": "range", "tried": [("a", 1, 2)]}, "'tried' sums"),
     ],
 )
 def test_what_does_not_fit_or_breaks_a_promise_is_refused(changed, message):

@@ -87,6 +87,11 @@ def test_the_evaluator_answers_as_its_schema_says(made, tmp_path):
                 exercise(operation, GenerationMode.NEGATIVE, signers, real, statuses)
             except Unsatisfiable:
                 assert operation.label in ("GET /health", "GET /metrics")
+        # What is drawn may be refused for other reasons alone.
+        asked = f"{running.url()}/v1/{federation}/asked?wait=soon"
+        statuses["GET /v1/{federation}/asked"].add(
+            requests.get(asked, auth=signers[1], timeout=20).status_code
+        )
         assert running.health()["status"] == "ok"
         assert "Traceback" not in running.log("evaluator")
     assert len(statuses) == 12

@@ -8,12 +8,14 @@ import pytest
 import dp
 from kahm import Bank
 from secure_fl.data import Dataset
+from secure_fl.data.samples import digits_split
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.trainers.head_tuning import (
     CANDIDATES,
     FOLDS,
+    LOSS_UNIT,
     HeadChoice,
     Tried,
     best_of,
@@ -22,7 +24,7 @@ from secure_fl.trainers.head_tuning import (
 )
 from secure_fl.trainers.methods.averaging import FedAvg
 from secure_fl.trainers.methods.kahm import KAHMHeads
-from secure_fl.training.preparing import OF_HEADS, scalings_for
+from secure_fl.training.preparing import OF_HEADS, chosen_head, scalings_for
 from secure_fl.training.train import train
 from secure_fl.training.tuning import load_tuned, save_tuned, tune_models
 from tests.cli.command import securefl
@@ -49,10 +51,10 @@ def test_every_class_is_dealt_out_over_the_folds():
         assert np.ptp(counts) <= 1
 
 
-def test_the_masked_sums_are_the_counts_of_a_cross_validation(clients):
+def test_the_masked_sums_are_those_of_a_cross_validation(clients):
     choice = HeadChoice(batch_size=4, regularisation="relative", regularisation_factor=0.3)
     (found,) = tune_head(clients, {"": 1.0}, [choice])
-    right = 0
+    right, loss = 0, 0.0
     for each in clients:
         fold = folds_of(each.y)
         for part in range(FOLDS):
@@ -64,9 +66,39 @@ def test_the_masked_sums_are_the_counts_of_a_cross_validation(clients):
                 cells += [c] * len(pieces)
             bank = Bank.fit(batches, cells, 3, regularisation="relative", factor=0.3)
             left = fold == part
-            right += int(np.sum(bank.measures(each.X[left]).argmin(axis=1) == each.y[left]))
+            for measures, c in zip(bank.measures(each.X[left]), each.y[left], strict=True):
+                right += int(measures.argmin() == c)
+                loss += np.log(1 + (measures[c] / np.delete(measures, c).min()) ** 8)
     assert (found.right, found.records) == (right, 71)
+    assert found.loss * LOSS_UNIT == pytest.approx(loss, rel=0.01)
     assert found.right > 40
+
+
+def test_settings_are_told_apart_where_clients_of_two_classes_get_all_records_right():
+    """Among ten classes the smooth setting answers worse, which no count inside a client shows."""
+    digits, test = digits_split(np.random.default_rng(0))
+    parts = []
+    for i in range(5):
+        own = [np.flatnonzero(digits.y == c)[:20] for c in (2 * i, 2 * i + 1)]
+        rows = np.concatenate(own)
+        parts.append(Dataset(digits.X[rows], digits.y[rows], digits.classes, f"c{i}"))
+    smooth, fine = tune_head(parts, {"": 1.0}, (CANDIDATES[4], CANDIDATES[3]))
+    assert smooth.right == fine.right == fine.records == 200
+    assert best_of((smooth, fine)) == fine
+    labels = np.array(digits.classes)[test.y]
+    together = [
+        np.mean(train(parts, chosen_head(KAHMHeads(), each.choice)).predict(test.X) == labels)
+        for each in (smooth, fine)
+    ]
+    assert together[0] < together[1]
+
+
+def test_the_least_loss_wins_the_first_among_equals_and_old_files_go_by_right_answers():
+    sums = zip(CANDIDATES, (9, 8, 8), (7, 5, 5), strict=False)
+    tried = [Tried(each, right, 9, "", loss) for each, right, loss in sums]
+    assert best_of(tried) is tried[1]
+    old = [Tried(each, right, 9) for each, right in zip(CANDIDATES, (3, 5, 5), strict=False)]
+    assert best_of(old) is old[1]
 
 
 def test_coarse_codes_cannot_win_against_none(clients):
@@ -84,14 +116,14 @@ def test_a_head_of_which_nothing_is_said_is_tuned_and_the_manifest_keeps_what_wa
     manifest = load_manifest(tmp_path / "run")
     expected = [f"--scaling moments {each.text()}" for each in CANDIDATES]
     assert [each[0] for each in manifest.tried] == expected
-    best = max(manifest.tried, key=lambda each: each[1])
+    best = min(manifest.tried, key=lambda each: each[3])
     chosen = f"--scaling moments --batch-size {manifest.batch_size} --lambda relative"
     assert best[0].startswith(chosen)
     said = train(clients, KAHMHeads(batch_size=7), scaling="moments").manifest
     assert (said.tried, said.batch_size, said.regularisation) == ((), 7, "absolute")
 
 
-def test_the_scaling_of_a_head_is_chosen_with_its_setting_by_the_sums_of_right_answers():
+def test_the_scaling_of_a_head_is_chosen_under_the_first_setting_and_the_others_under_it():
     """Signal in pixels that share a unit, noise in ones that hardly vary: one number for all."""
     rng = np.random.default_rng(1)
     parts = []
@@ -100,14 +132,24 @@ def test_the_scaling_of_a_head_is_chosen_with_its_setting_by_the_sums_of_right_a
         signal = np.eye(3)[y] + 0.3 * rng.normal(size=(45, 3))
         noise = 1e-3 * rng.normal(size=(45, 40))
         parts.append(Dataset(np.hstack([signal, noise]), y, CLASSES, name))
-    found = train(parts, KAHMHeads(), scaling="auto").manifest
-    right = dict.fromkeys(OF_HEADS, 0)
-    for text, count, _ in found.tried:
-        word = text.split()[1]
-        right[word] = max(right[word], count)
-    assert right["common"] > right["moments"] + 10
+    told = []
+    found = train(
+        parts, KAHMHeads(), scaling="auto", on_progress=lambda *each: told.append(each)
+    ).manifest
+    first, rest = found.tried[: len(OF_HEADS)], found.tried[len(OF_HEADS) :]
+    assert [each[0] for each in first] == [
+        f"--scaling {word} {CANDIDATES[0].text()}" for word in OF_HEADS
+    ]
+    assert [each[0] for each in rest] == [
+        f"--scaling common {each.text()}" for each in CANDIDATES[1:]
+    ]
+    loss = dict(zip(OF_HEADS, (each[3] for each in first), strict=True))
+    assert min(loss, key=loss.__getitem__) == "common" != OF_HEADS[0]
     assert len(set(found.spreads)) == 1
-    assert len(found.tried) == len(OF_HEADS) * len(CANDIDATES)
+    sums = len(found.tried)
+    assert [each for each in told if each[0] == "tuning"] == [
+        ("tuning", i + 1, sums) for i in range(sums)
+    ]
 
 
 def test_a_head_that_is_not_tuned_has_the_first_scaling_and_a_model_its_own(clients):
@@ -146,9 +188,14 @@ def test_models_are_trained_on_two_thirds_and_counted_on_the_rest(clients):
 
 
 def test_what_was_tried_comes_back_from_its_file(tmp_path):
-    tried = (Tried(CANDIDATES[0], 3, 9), Tried(HeadChoice(bits=8, low=0.25), 4, 9, "floored"))
+    coded = HeadChoice(bits=8, low=0.25)
+    tried = (Tried(CANDIDATES[0], 3, 9), Tried(coded, 4, 9, "floored", 1200))
     save_tuned(tmp_path / "tuned.json", tried)
     assert load_tuned(tmp_path / "tuned.json") == tried
+    content = json.loads((tmp_path / "tuned.json").read_text())
+    del content["tried"][1]["loss"]
+    (tmp_path / "tuned.json").write_text(json.dumps({**content, "format": 2}))
+    assert load_tuned(tmp_path / "tuned.json")[1] == Tried(coded, 4, 9, "floored")
     (tmp_path / "tuned.json").write_text(json.dumps({"format": 1, "tried": [{"bits": 4}]}))
     with pytest.raises(InputError, match="is no result of `securefl tune --out`"):
         load_tuned(tmp_path / "tuned.json")
