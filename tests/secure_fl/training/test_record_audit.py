@@ -13,10 +13,11 @@ UNITS = pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
 @UNITS
 def test_the_lower_bound_comes_near_the_claim_and_not_above(method, adjacency):
     found = audit_records(
-        method=method, epsilon=1.0, delta=0.01, adjacency=adjacency, runs=60_000, confidence=0.999
+        method=method, epsilon=1.0, delta=0.01, adjacency=adjacency, runs=150_000, confidence=0.999
     )
     assert found.passed
-    assert found.lower_bound > 0.7
+    # About 0.8 with a deviation of 0.03 from run to run.
+    assert found.lower_bound > 0.6
     assert ("replaced" in found.unit) == (adjacency == "replace")
 
 
