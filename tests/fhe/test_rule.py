@@ -138,7 +138,8 @@ def test_the_papers_rule_answers_on_ciphertexts(failure):
     parameters = fhe.RuleParameters(
         rule="paper", contributors=2, classes=3, bits=4, block=4, failure_exponent=failure
     )
-    codes = corners(parameters, np.random.default_rng(5), 2)
+    # Every other one of its corners: a decision takes Q x C minima here.
+    codes = corners(parameters, np.random.default_rng(5), 2)[::2]
     np.testing.assert_array_equal(run(codes, fhe.generate_keys(parameters)), classify(codes))
 
 
