@@ -1,7 +1,7 @@
 """Client files in LIBSVM's text format: `label index:value ...`, indices from 1, ascending."""
 
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -162,7 +162,7 @@ def _pairs(
             raise FormatError(f"{path}: line {line}: index {index[:40].decode()} is over 999999999")
     indices = tokens[0::2]
     if any(len(index) > 9 for index in indices):
-        indices = [index.lstrip(b"0") for index in indices]
+        indices = [index.lstrip(b"0") or b"0" for index in indices]
     columns = np.array(indices, dtype="S9").astype(np.int64)
     values = np.array([float(value) for value in tokens[1::2]], dtype=np.float64)
     for (i,) in large(values):
@@ -225,7 +225,11 @@ def _whole(client: str, path: Path, label: bytes, line: int) -> str:
         raise FormatError(
             f'{path}: line {line}: label "{shown}" is not a number; LIBSVM labels are numbers'
         )
-    value = Decimal(label.decode())
+    try:
+        value = Decimal(label.decode())
+    except InvalidOperation:
+        # An exponent beyond what decimals have.
+        value = Decimal("NaN")
     if not value.is_finite() or value != value.to_integral_value():
         raise LabelError(
             f"{whose(client)}: label {shown} in line {line} of {path} is not a whole number; a"

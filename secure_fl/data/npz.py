@@ -30,6 +30,11 @@ from secure_fl.files import new_folder, private_file
 
 _ARRAYS = ("X", "y", "classes", "features", "groups", "schema")
 _REQUIRED = ("X", "y")
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error),
+    # A member's name that is not the UTF-8 that its flag says.
+    UnicodeDecodeError,
+)
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """What numpy writes. Of other methods zipfile unpacks a piece whole, whatever it unpacks to."""
 _PIECE = 2**20
@@ -203,7 +208,7 @@ def _load(path: Path, max_bytes: int, required: Sequence[str]) -> dict[str, NDAr
         with _InPieces(path) as file, zipfile.ZipFile(file) as archive:
             members = _members(path, archive, max_bytes, required)
             return {name: _array(path, archive, info) for name, info in members.items()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error):
+    except _DAMAGED:
         raise FormatError(
             f"{path}: not an npz archive, or damaged; write it with numpy.savez"
         ) from None

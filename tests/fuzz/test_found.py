@@ -12,8 +12,9 @@ from dp.ledger_lines import line_bytes, sealed_line
 from fhe.envelope import load_json, unpack
 from fhe.errors import FormatError
 from secure_fl.crypto.identities import read_directory
+from secure_fl.data import read_client
 from secure_fl.data.npz import array_of
-from secure_fl.errors import FederationError, InputError
+from secure_fl.errors import FederationError, InputError, LabelError
 from secure_fl.errors import FormatError as DataFormatError
 from secure_fl.flower.descriptions import describe_parameters, parameters_of, structure_of
 from secure_fl.heads.queries import read_matrix
@@ -114,3 +115,31 @@ def test_a_network_whose_model_is_none_is_refused(tmp_path, change):
     path.write_bytes(enveloped(json.dumps(header).encode(), found.payload))
     with pytest.raises(DataFormatError, match="do not belong together"):
         TrainedNetwork.load(path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "match"),
+    [
+        (b"1 0000000000:2\n", DataFormatError, "line 1: index 0; LIBSVM counts features from 1"),
+        (b"1 1:2\n1e99999999999999999999 1:2\n", LabelError, "is not a whole number"),
+        (b"1 1:2\n-1e-99999999999999999999 1:2\n", LabelError, "is not a whole number"),
+    ],
+)
+def test_numbers_of_libsvm_that_no_library_takes_are_refused(tmp_path, lines, error, match):
+    """An index of zeros alone became no text, and an exponent was beyond what decimals have."""
+    path = tmp_path / "a.svm"
+    path.write_bytes(lines)
+    with pytest.raises(error, match=match):
+        read_client(path)
+
+
+def test_an_archives_member_whose_name_is_not_its_encoding_is_refused(tmp_path):
+    """The flag says UTF-8; zipfile reads the name again where the member begins."""
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.zeros((2, 1)), y=np.zeros(2, int))
+    content = bytearray(path.read_bytes())
+    content[6:8] = (0x800).to_bytes(2, "little")
+    content[30] = 0xE0
+    path.write_bytes(content)
+    with pytest.raises(DataFormatError, match="not an npz archive, or damaged"):
+        read_client(path)
