@@ -21,7 +21,7 @@ from benchmarks._harness import Run, Split, benchmark, newsgroups, spread
 from kahm import classify
 from secure_fl.data import dirichlet
 from secure_fl.federation.privacy import calibrate
-from secure_fl.masked.votes import VoteCoding, majority
+from secure_fl.masked.votes import VoteCoding, majority, vote_counts
 
 DELTA = 1e-5
 EPSILONS = (1.0, 3.0, 8.0)
@@ -45,9 +45,7 @@ def noisy_votes(values: Array, noise: float, rng: np.random.Generator) -> NDArra
     queries, clients, classes = values.shape
     coding = VoteCoding(classes=classes, contributors=clients, noise=noise)
     spread_of_all = noise * math.sqrt(clients / coding.parts)
-    chosen = values.argmin(axis=2)
-    counts = (chosen[:, :, None] == np.arange(classes)).sum(axis=1)
-    return (counts + rng.normal(0, spread_of_all, (queries, classes))).argmax(axis=1)
+    return (vote_counts(values) + rng.normal(0, spread_of_all, (queries, classes))).argmax(axis=1)
 
 
 def noisy_codes(values: Array, noise: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -45,13 +45,11 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
         top: classes to show of each query, best first; plain alone.
     """
     import fhe
-    from kahm import classify
     from secure_fl.heads.codes import all_codes, rule_parameters
     from secure_fl.heads.confidence import decide
     from secure_fl.heads.manifest import UNKNOWN, make_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.heads.run_folder import all_measures, load_run
-    from secure_fl.masked.votes import majority
 
     if top is not None and mode != "plain":
         raise click.UsageError("--top is of --mode plain: integer codes give one class")
@@ -69,11 +67,9 @@ def infer_in_the_clear(output: Output, asked: Clear, mode: str, top: int | None)
             facts, lines = _best(output, measures.min(axis=1), found, manifest, top)
     else:
         codes = all_codes(heads, features, manifest)
-        if manifest.rule == "votes":
-            found = majority(codes)
-        elif manifest.rule == "masked":
+        if manifest.summed:
             # It has no circuit: its integers in the clear are the codes themselves.
-            found = classify(codes)
+            found = decide(codes, manifest)
         else:
             found = fhe.simulate(codes, rule_parameters(manifest, failure_exponent=128, block=4))
     classes = [manifest.answers[c] for c in found]

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cli.given import refuse_given
+from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
 from cli.workers import calling_of
 
@@ -195,7 +196,7 @@ def evaluator(
     type=float,
     help="Rule votes: what all answers may cost together, per record added or removed.",
 )
-@click.option("--answers-delta", type=float, default=1e-5, show_default=True, help="Of it.")
+@click.option("--answers-delta", type=float, default=VOTES_DELTA, show_default=True, help="Of it.")
 @click.option(
     "--answers-ledger",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -31,7 +31,11 @@ from secure_fl.files import new_folder, private_file
 _ARRAYS = ("X", "y", "classes", "features", "groups", "schema")
 _REQUIRED = ("X", "y")
 _DAMAGED = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error),
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    struct.error,
     # A member's name that is not the UTF-8 that its flag says.
     UnicodeDecodeError,
 )

@@ -14,7 +14,7 @@ from secure_fl.heads.codes import head_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.statements import STATEMENT_FILES
-from secure_fl.masked import MaskedAnswer, MaskedRule, RowCoding, Told, VoteCoding
+from secure_fl.masked import Coding, MaskedAnswer, MaskedRule, RowCoding, Told, VoteCoding
 from secure_fl.progress import Progress, quiet
 
 _MOST_STATEMENT = 2**20
@@ -68,7 +68,7 @@ def _unprotected(run: Path, manifest: Manifest, client: str) -> str:
     return "" if found.get("guarantee") is True else f"its release promises nothing ({path})"
 
 
-def coding_of(manifest: Manifest, quorum: int | None = None) -> RowCoding | VoteCoding:
+def coding_of(manifest: Manifest, quorum: int | None = None) -> Coding:
     """How codes of a federation become rows of its sums.
 
     Args:

@@ -8,6 +8,6 @@ must have been told alike.
 from secure_fl.masked.agreement import Told
 from secure_fl.masked.rows import Opened, RowCoding
 from secure_fl.masked.rule import MaskedAnswer, MaskedRule
-from secure_fl.masked.votes import VoteCoding
+from secure_fl.masked.votes import Coding, VoteCoding
 
-__all__ = ["MaskedAnswer", "MaskedRule", "Opened", "RowCoding", "Told", "VoteCoding"]
+__all__ = ["Coding", "MaskedAnswer", "MaskedRule", "Opened", "RowCoding", "Told", "VoteCoding"]

@@ -13,8 +13,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from secure_fl.federation import wire
-from secure_fl.masked.rows import RowCoding
-from secure_fl.masked.votes import VoteCoding
+from secure_fl.masked.votes import Coding
 
 VERSION = 1
 """Of how codes become rows and of what is agreed on."""
@@ -39,7 +38,7 @@ class Told:
     salt: bytes = field(default=b"", repr=False)
     known: bytes = field(default=b"", repr=False)
 
-    def agreed(self, coding: RowCoding | VoteCoding, first: int, last: int) -> bytes:
+    def agreed(self, coding: Coding, first: int, last: int) -> bytes:
         """32 bytes that stand for all this, of the sum over queries `first` to `last` - 1."""
         return wire.fingerprint(
             {

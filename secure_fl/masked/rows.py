@@ -62,10 +62,27 @@ class Opened:
         )
 
 
-def most_likely(values: NDArray[np.int64]) -> Ints:
-    """Place of the largest value of each row, the lowest among ties."""
-    found: Ints = values.argmax(axis=1).astype(np.int64)
-    return found
+def check_codes(codes: Ints, classes: int) -> None:
+    """Refuses a contributor's codes that are not one a query and class.
+
+    Raises:
+        InputError: another shape.
+    """
+    if codes.ndim != 2 or codes.shape[1] != classes:
+        raise InputError(
+            f"codes: shape {codes.shape}, expected (queries, {classes}): a code a class"
+        )
+
+
+def rows_in(total: Words, words: int, rule: str) -> Words:
+    """A sum, query by query, shape (queries, words).
+
+    Raises:
+        ProtocolError: words that are no whole rows.
+    """
+    if len(total) % words:
+        raise ProtocolError(f"rule {rule}: a sum of {len(total)} words, expected rows of {words}")
+    return total.reshape(-1, words)
 
 
 @frozen
@@ -124,10 +141,7 @@ class RowCoding:
         Raises:
             InputError: another shape, or a code out of range.
         """
-        if codes.ndim != 2 or codes.shape[1] != self.classes:
-            raise InputError(
-                f"codes: shape {codes.shape}, expected (queries, {self.classes}): a code a class"
-            )
+        check_codes(codes, self.classes)
         if codes.size and not 0 <= codes.min() <= codes.max() < 2**self.bits:
             raise InputError(
                 f"codes: found {codes.min()} to {codes.max()}, expected 0 to {2**self.bits - 1}"
@@ -164,11 +178,7 @@ class RowCoding:
             ProtocolError: words that are no rows of this coding, or a sum without a word that is
                 not zero, which no contributor that followed the rule leaves.
         """
-        if len(total) % self.words:
-            raise ProtocolError(
-                f"rule masked: a sum of {len(total)} words, expected rows of {self.words}"
-            )
-        found = total.reshape(-1, self.words) != 0
+        found = rows_in(total, self.words, self.rule) != 0
         empty = np.flatnonzero(~found.any(axis=1))
         if len(empty):
             raise ProtocolError(

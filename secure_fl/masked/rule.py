@@ -8,7 +8,7 @@ shows that the protocol gives the plain rule's answers, and what they cost.
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -22,10 +22,8 @@ from secure_fl.federation.secagg.parameters import SESSION, default_threshold
 from secure_fl.federation.secure import SecureAggregation, SecureSum
 from secure_fl.masked.agreement import Told
 from secure_fl.masked.rows import Ints, Opened, RowCoding
-from secure_fl.masked.votes import VoteCoding
+from secure_fl.masked.votes import Coding, VoteCoding
 from secure_fl.progress import Progress, quiet
-
-Coding: TypeAlias = RowCoding | VoteCoding
 
 MOST_WORDS_A_SUM = 2**19
 """Words of one sum, 4 MiB at 64 bits: a longer batch is several sums, so that memory is bounded."""

@@ -16,7 +16,7 @@ counted.
 
 import math
 import os
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from attrs import frozen
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from dp import Gaussian, compose
 from secure_fl.crypto.keys import Entropy
-from secure_fl.errors import InputError, ProtocolError
+from secure_fl.errors import InputError
 from secure_fl.federation.noises import distributed_multiplier, part_noise
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.parameters import default_threshold
-from secure_fl.masked.rows import Ints, Opened, most_likely
+from secure_fl.masked.rows import Ints, Opened, RowCoding, check_codes, rows_in
 
 STEPS = 2**16
 """Grid steps of a vote: what the grid adds to the noise is below a millionth."""
@@ -46,15 +46,24 @@ def colluding(contributors: int) -> int:
     return (contributors - 1) // 3
 
 
+def vote_counts(values: NDArray[Any]) -> Ints:
+    """How many contributors vote for each class, shape (queries, classes).
+
+    Args:
+        values: codes or measures, shape (queries, contributors, classes).
+    """
+    votes = values.argmin(axis=2)
+    counts: Ints = (votes[:, :, None] == np.arange(values.shape[2])).sum(axis=1)
+    return counts
+
+
 def majority(values: NDArray[Any]) -> Ints:
     """The rule without noise: the class that most contributors vote for, the lowest among ties.
 
     Args:
         values: codes or measures, shape (queries, contributors, classes).
     """
-    votes = values.argmin(axis=2)
-    counts = (votes[:, :, None] == np.arange(values.shape[2])).sum(axis=1)
-    return most_likely(counts)
+    return vote_counts(values).argmax(axis=1)
 
 
 @frozen(kw_only=True)
@@ -160,11 +169,8 @@ class VoteCoding:
         Raises:
             InputError: another shape.
         """
-        if codes.ndim != 2 or codes.shape[1] != self.classes:
-            raise InputError(
-                f"codes: shape {codes.shape}, expected (queries, {self.classes}): a code a class"
-            )
-        return most_likely(-codes)
+        check_codes(codes, self.classes)
+        return codes.argmin(axis=1)
 
     def rows(self, codes: Ints, entropy: Entropy = os.urandom) -> Words:
         """Fresh noisy votes, one query after the other, shape (queries * C,).
@@ -188,10 +194,10 @@ class VoteCoding:
         Raises:
             ProtocolError: words that are no rows of this coding.
         """
-        if len(total) % self.words:
-            raise ProtocolError(
-                f"rule votes: a sum of {len(total)} words, expected rows of {self.words}"
-            )
         # Modulo 2^64 a sum is the signed number itself: noise and votes are far from its ends.
-        signed = np.ascontiguousarray(total, np.uint64).view(np.int64).reshape(-1, self.words)
-        return Opened(most_likely(signed), votes=signed / STEPS)
+        signed = rows_in(total, self.words, self.rule).view(np.int64)
+        return Opened(signed.argmax(axis=1), votes=signed / STEPS)
+
+
+Coding: TypeAlias = RowCoding | VoteCoding
+"""What contributors send under a rule of sums."""

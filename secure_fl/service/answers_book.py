@@ -37,9 +37,7 @@ class AnswersBook:
     ledger: dp.Ledger
 
     @classmethod
-    def open(
-        cls, path: Path, client: str, epsilon: float | None, delta: float = 1e-5
-    ) -> "AnswersBook":
+    def open(cls, path: Path, client: str, epsilon: float | None, delta: float) -> "AnswersBook":
         """The book at `path`, made where there is none.
 
         Args:

@@ -188,7 +188,7 @@ class Job:
         def reading() -> bytes:
             try:
                 return read()
-            except Exception as error:
+            except Exception as error:  # raised again; without this the worker would be blamed
                 self._fail(error)
                 raise
 

@@ -54,7 +54,7 @@ class Voters(Parties):
     def contributor(self, name, epsilon=PLENTY, book=None, **terms):
         own = self.folder(name)
         policy = ContributorPolicy(**{"repeats": 1000, "quorum": 3, **terms})
-        book = AnswersBook.open(book or self.book(name), name, epsilon)
+        book = AnswersBook.open(book or self.book(name), name, epsilon, 1e-5)
         parts = (own, name, None, own / IDENTITY, own / "state", policy)
         return load_contributor(*parts, answers=book)
 
@@ -205,13 +205,13 @@ def test_a_contributor_without_a_budget_or_with_a_foreign_book_does_not_start(vo
     line = refused(*serve, *rest, "--answers-ledger", path)
     assert "answers by votes need one per record (one record added or removed)" in line
     with pytest.raises(InputError, match="leave the budget out"):
-        AnswersBook.open(path, "west", 2.0)
+        AnswersBook.open(path, "west", 2.0, 1e-5)
 
 
 def test_a_book_is_never_overdrawn_by_a_hair(tmp_path):
     manifest, *_ = set_up(tmp_path / "parties", 30.0)
     coding = coding_of(manifest)
-    book = AnswersBook.open(tmp_path / "a.jsonl", "north", 1.0)
+    book = AnswersBook.open(tmp_path / "a.jsonl", "north", 1.0, 1e-5)
     most = coding.answers_within(1.0, 1e-5)
     assert most > 10
     book.spend(coding, secrets.token_hex(8), most - 1)
