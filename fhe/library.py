@@ -4,12 +4,15 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import shutil
 import signal
+import sys
 import threading
+import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -19,7 +22,7 @@ def concrete_fhe() -> Any:
     Its namespace package asks for `pkg_resources`, whose deprecation is the library's to mend and
     would be printed at every command.
     """
-    with warnings.catch_warnings(), signals_kept():
+    with warnings.catch_warnings(), signals_kept(), _torch_later():
         warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
         from concrete import compiler, fhe
 
@@ -29,6 +32,54 @@ def concrete_fhe() -> Any:
     atexit.unregister(compiler._terminate_df_parallelization)
     _let_forked_children_end()
     return fhe
+
+
+@contextlib.contextmanager
+def _torch_later() -> Iterator[None]:
+    """Lets the block import the library without torch, which takes three times as long by itself.
+
+    Of torch the library uses convolutions and pooling, in circuits that are not ours.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    later = sys.modules["torch"] = _TorchLater()
+    try:
+        yield
+    finally:
+        later.leave()
+
+
+class _TorchLater(types.ModuleType):
+    """Stands where torch will; whoever uses it gets torch's own.
+
+    Only the thread whose import it serves sees promises of functions, and no longer than that
+    import lasts: any other thread that finds it in torch's place gets torch.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self._importer = threading.get_ident()
+
+    def leave(self) -> None:
+        if sys.modules.get("torch") is self:
+            del sys.modules["torch"]
+
+    def __getattr__(self, name: str) -> Any:
+        here = threading.get_ident() == self._importer and sys.modules.get("torch") is self
+        if here and not name.startswith("__"):
+            return _promise(name)
+        self.leave()
+        return getattr(importlib.import_module("torch"), name)
+
+
+def _promise(name: str) -> Callable[..., Any]:
+    """torch's function of this name, looked up when it is called."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(importlib.import_module("torch"), name)(*arguments, **named)
+
+    return call
 
 
 @functools.cache

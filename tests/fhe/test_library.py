@@ -63,6 +63,34 @@ raise SystemExit(3)
 """
 
 
+WITHOUT_TORCH = (
+    "import sys, threading\nimport numpy as np\n"
+    + IMPORTS
+    + """
+from fhe.library import _torch_later
+
+assert "torch" not in sys.modules
+found = []
+
+def wants_torch():
+    import torch
+    found.append(torch.float64)
+
+with _torch_later():
+    thread = threading.Thread(target=wants_torch)
+    thread.start()
+    thread.join()
+import torch
+assert found == [torch.float64]
+
+x = np.arange(16).reshape(1, 1, 4, 4)
+assert library.maxpool(x, kernel_shape=(2, 2), strides=(2, 2)).tolist() == [[[[5, 7], [13, 15]]]]
+ones = np.ones((1, 1, 2, 2), dtype=int)
+assert library.conv(x, ones, strides=(2, 2)).tolist() == [[[[10, 18], [42, 50]]]]
+"""
+)
+
+
 def python(*arguments, folder=None):
     """Runs the interpreter as a user does, and returns what became of it."""
     return subprocess.run(
@@ -86,6 +114,12 @@ def test_the_library_leaves_no_signal_handler_behind():
     done = python("-c", EVALUATES)
     assert done.stdout.splitlines() == ["terminate interrupt", "broken pipe"], done.stderr
     assert done.returncode == 3
+
+
+def test_the_import_does_without_torch_until_it_is_used():
+    """What of the library wants torch works, and a thread that imports it meanwhile gets it."""
+    done = python("-c", WITHOUT_TORCH)
+    assert done.returncode == 0, done.stderr
 
 
 def test_blocks_of_threads_that_overlap_put_back_what_stood_before_all_of_them():
