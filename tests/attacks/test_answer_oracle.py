@@ -34,7 +34,7 @@ ATTACK = Attack(
     "retires the keys",
 )
 
-ASKED = 3
+ASKED = 1
 
 
 class Relay:
