@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -26,6 +26,9 @@ from secure_fl.errors import InputError
 from secure_fl.flower.settings import check_names, policy_of
 from secure_fl.flower.superlink import AHEAD, BEHIND, check_flwr, private_key
 from secure_fl.reaching import tls_context
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _PATIENCE = 10.0
 """Seconds that a server gets to answer."""
@@ -164,10 +167,11 @@ def _own_certificate(path: Path) -> str:
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
-        ends = load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        certificate = load_pem_x509_certificate(path.read_bytes())
     except ValueError:
         raise InputError(f"{path}: no certificate in PEM") from None
-    found = _ends(ends.timestamp())
+    ends = certificate.not_valid_after_utc
+    found = f"{_named(certificate)}{_ends(ends.timestamp())}"
     if ends < datetime.now(UTC):
         raise InputError(f"{path}: {found}")
     key = path.with_suffix(".key")
@@ -178,6 +182,17 @@ def _own_certificate(path: Path) -> str:
     except ssl.SSLError as error:
         raise InputError(f"{key}: not the key of {path} ({error.reason})") from None
     return f"{found}; with its key"
+
+
+def _named(certificate: "Certificate") -> str:
+    """What callers may call it: a SuperLink's own processes call it 127.0.0.1."""
+    from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError):
+        return ""
+    return f"for {', '.join(str(each.value) for each in names)[:200]}; "
 
 
 def _versions() -> str:

@@ -122,6 +122,7 @@ def test_the_doctor_looks_at_one_folder(parties: Path, tmp_path: Path) -> None:
     assert code == 0, found
     assert list(found) == ["identity", "members", "node key", "ca.pem", "server.pem"]
     assert read_members(own / "members.json").fingerprint in found["members"][1]
+    assert found["server.pem"][1].startswith("for 127.0.0.1; ends in 0 days")
     assert "with its key" in found["server.pem"][1]
 
 
