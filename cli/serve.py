@@ -10,7 +10,7 @@ import click
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
-from cli.workers import calling_of
+from cli.workers import calling_of, hours_option
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -120,6 +120,7 @@ def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | Non
 )
 @click.option("--members", type=_file, help='--workers: keys of "evaluator" and all workers.')
 @click.option("--authority", type=_file, help="--workers: PEM of who signed their certificates.")
+@hours_option
 @output_options
 def evaluator(
     output: Output,
@@ -142,6 +143,7 @@ def evaluator(
     workers: tuple[str, ...],
     members: Path | None,
     authority: Path | None,
+    batch_hours: float,
 ) -> None:
     """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
 
@@ -167,8 +169,8 @@ def evaluator(
         doors=Doors(per_address=connections),
     )
     address.check()
-    theirs = {"members", "authority"}
-    calling = calling_of(workers, members, key, authority, insecure, theirs=theirs)
+    theirs = {"members", "authority", "batch_hours"}
+    calling = calling_of(workers, members, key, authority, insecure, batch_hours, theirs=theirs)
     if calling is not None:
         # What cannot be used is said now, and not by the process that evaluates.
         calling.workers()
