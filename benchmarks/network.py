@@ -11,10 +11,11 @@ of the nodes and of what carries it. Weights are compared with those of one proc
 
 import contextlib
 import json
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +42,10 @@ SUMS = 2
 EXCHANGES = {False: 1, True: 5}
 """Of a sum, by whether it is masked."""
 LONGEST = 1800.0
+RIDGE = 1.0
+"""Strong enough for rounds of a hundred clients of 14 records each."""
+TOGETHER = 10
+"""Nodes that are threads of one process, where there are more than as many."""
 COLUMNS = [
     *("nodes", "which", "server", "sums", "rounds", "round s", "exchange s"),
     *("node ms a message", "server ms a message", "difference"),
@@ -63,6 +68,7 @@ class Case:
         rounds: of FedNewton.
         memory: the SuperLink keeps its state in memory; else in a database.
         tls: with TLS and registered keys.
+        together: nodes that are threads of one process; 1 gives each its own.
     """
 
     nodes: int
@@ -71,11 +77,13 @@ class Case:
     rounds: int = 5
     memory: bool = True
     tls: bool = False
+    together: int = 1
 
     @property
     def which(self) -> str:
         """The nodes' command."""
-        return WHICH[self.kind]
+        shared = "" if self.together == 1 else f", {self.together} a process"
+        return f"{WHICH[self.kind]}{shared}"
 
     @property
     def place(self) -> str:
@@ -116,25 +124,52 @@ def _write_parties(folder: Path, count: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str]]]:
+def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str], list[str]]]:
+    """A deployment, its clients, and the processes of their nodes."""
     names = _write_parties(folder, case.nodes)
     certificates = write_certificates(folder) if case.tls else None
     with loopback(folder, certificates) as net:
         if case.kind != "service":
             net.superlink(memory=case.memory)
-        for name in names:
-            config: dict[str, str | bool | float] = {
-                "data": str(folder / "clients" / f"{name}.npz"),
-                "state": str(folder / name),
-                "identity": str(folder / f"{name}.key"),
-                "directory": str(folder / "members.json"),
-            }
-            if case.kind == "service":
-                net.client(name, config)
-            else:
-                start = net.supernode if case.kind == "flower" else net.node
-                start(name, config, _registered(net, name) if case.tls else None)
-        yield net, names
+        configs = {name: _config(folder, name) for name in names}
+        yield net, names, _start(net, configs, case)
+
+
+def _config(folder: Path, name: str) -> dict[str, str | bool | float]:
+    return {
+        "data": str(folder / "clients" / f"{name}.npz"),
+        "state": str(folder / name),
+        "identity": str(folder / f"{name}.key"),
+        "directory": str(folder / "members.json"),
+    }
+
+
+def _start(net: Loopback, configs: Mapping[str, dict[str, Any]], case: Case) -> list[str]:
+    """Starts the nodes; their processes."""
+    if case.together > 1:
+        return _start_together(net, configs, case)
+    for name, config in configs.items():
+        if case.kind == "service":
+            net.client(name, config)
+        else:
+            start = net.supernode if case.kind == "flower" else net.node
+            start(name, config, _registered(net, name) if case.tls else None)
+    return list(configs)
+
+
+def _start_together(net: Loopback, configs: Mapping[str, dict[str, Any]], case: Case) -> list[str]:
+    files = []
+    for name, config in configs.items():
+        files.append(net.folder / f"{name}.node.toml")
+        files[-1].write_text("".join(f"{key} = {json.dumps(config[key])}\n" for key in config))
+    service = case.kind == "service"
+    place = f"{'http://' if service else ''}127.0.0.1:{net.port}"
+    processes: list[str] = []
+    for start in range(0, len(files), case.together):
+        processes.append(f"nodes {len(processes)}")
+        command = ("python", "-m", "benchmarks._nodes", "service" if service else "flower", place)
+        net.start(processes[-1], *command, *map(str, files[start : start + case.together]))
+    return processes
 
 
 def _registered(net: Loopback, name: str) -> Path:
@@ -145,7 +180,9 @@ def _registered(net: Loopback, name: str) -> Path:
     return key
 
 
-def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case) -> Found:
+def _over_network(
+    net: Loopback, names: list[str], processes: list[str], method: FedNewton, case: Case
+) -> Found:
     clients = read_clients(net.folder / "clients")
     out = net.folder / "run"
     settings = {
@@ -165,8 +202,8 @@ def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case
     else:
         process = net.run("run", net.folder / "app")
     server = "run" if case.kind == "service" else "superlink"
-    first = _used(net, names, server, 0)
-    last = _used(net, names, server, method.rounds)
+    first = _used(net, processes, server, 0)
+    last = _used(net, processes, server, method.rounds)
     process.wait(timeout=LONGEST)
     if not out.exists():
         raise RuntimeError(net.log("run"))
@@ -179,14 +216,14 @@ def _over_network(net: Loopback, names: list[str], method: FedNewton, case: Case
     )
 
 
-def _used(net: Loopback, names: list[str], server: str, number: int) -> tuple[float, float]:
+def _used(net: Loopback, processes: list[str], server: str, number: int) -> tuple[float, float]:
     """Processor seconds of nodes and server when a round is over."""
     end = time.monotonic() + LONGEST
     while f"round {number}:" not in net.log("run"):
         if time.monotonic() > end or "Traceback" in net.log("run"):
             raise RuntimeError(net.log("run"))
         time.sleep(0.05)
-    nodes = sum(map(net.processor_seconds, names))
+    nodes = sum(map(net.processor_seconds, processes))
     return nodes, net.processor_seconds(server)
 
 
@@ -204,15 +241,15 @@ def _seconds(metrics: Path) -> list[float]:
 
 
 def _measure(table: Table, case: Case) -> None:
-    method = FedNewton(rounds=case.rounds, ridge=1e-3, safeguard=False)
+    method = FedNewton(rounds=case.rounds, ridge=RIDGE, safeguard=False)
     exchanges = SUMS * EXCHANGES[case.secure]
     sums = "masked" if case.secure else "plain"
     with (
         tempfile.TemporaryDirectory(prefix="securefl-") as name,
-        _deployment(Path(name), case) as (net, names),
+        _deployment(Path(name), case) as (net, names, processes),
     ):
         here, expected = _here(net.folder, method, case.secure)
-        found = _over_network(net, names, method, case)
+        found = _over_network(net, names, processes, method, case)
     near, far = statistics.median(here), statistics.median(found.seconds)
     messages = found.rounds * exchanges * case.nodes
     one = case.nodes, "one process", "none", sums, case.rounds, near, near / exchanges
@@ -239,9 +276,14 @@ def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
         Case(few, tls=True, secure=True, rounds=3),
         Case(few, secure=True, rounds=3),
         Case(few, "flower", secure=True, rounds=1),
-        *(Case(count, "service", rounds=20) for count in nodes[1:]),
-        *(Case(count, rounds=3) for count in nodes[1:]),
+        *(Case(count, "service", rounds=20, together=_together(count)) for count in nodes[1:]),
+        *(Case(count, rounds=3, together=_together(count)) for count in nodes[1:]),
     ]
+
+
+def _together(count: int) -> int:
+    """Nodes of one process: of more than ten, each process would take 150 MB of this machine."""
+    return 1 if count <= TOGETHER else TOGETHER
 
 
 @benchmark(
@@ -252,7 +294,8 @@ def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
         type=click.IntRange(2),
         default=(3, 10),
         show_default=True,
-        help="The first number in all deployments, the others with securefl's nodes.",
+        help="The first number in all deployments, the others with securefl's nodes; of more than"
+        " 10, ten nodes share a process.",
     ),
     click.option("--only", type=click.IntRange(1), help="One of the deployments, by its place."),
 )
@@ -264,11 +307,16 @@ def main(run: Run, nodes: tuple[int, ...], only: int | None) -> None:
     run.seeds(SEED)
     run.parameter(method="fednewton", superexec_poll_seconds=POLL)
     table = run.table("medians over rounds", COLUMNS)
+    before = os.getloadavg()[0]
     for case in cases:
         run.progress(f"{case.nodes} nodes, {case.which}, {case.place}, masked {case.secure}")
         _measure(table, case)
     run.note("difference: largest of the weights from those of one process; 0 is the same bytes")
     run.note("all processes share this machine's cores; on machines of their own nodes wait less")
+    run.note(
+        f"load of the machine: {before:.0f} before, {os.getloadavg()[0]:.0f} after, these processes"
+        " and whatever else it does; seconds grow with it, processor time hardly"
+    )
     run.note(
         "node and server ms: of one core, of all their processes, between the first and the"
         " last round, their looks for messages included"

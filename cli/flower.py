@@ -116,7 +116,7 @@ def _public_ranges(path: Path) -> dict[str, str]:
 @click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
 @output_options
 def identity(output: Output, key: Path) -> None:
-    """Make a client's signature key KEY and print its public half for everybody's directory."""
+    """Make a signature key KEY alone; `securefl identity new` makes all that a party needs."""
     from secure_fl.crypto.identities import write_identity
 
     public = write_identity(key)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from secure_fl.heads.head import Head
     from secure_fl.heads.judging import Band
     from secure_fl.heads.manifest import Manifest
-    from secure_fl.service.cluster import Remote
+    from secure_fl.service.cluster import Calling
 
 _OF_MASKED = frozenset({"quorum", "degree", "exact_heads", "distance", "calibrate", "unknown_from"})
 _OF_CIPHERTEXTS = frozenset({"keys", "out", "workers"}) | OF_WORKERS
@@ -105,6 +105,7 @@ def infer(
     identity: Path | None,
     authority: Path | None,
     insecure: bool,
+    batch_hours: float,
     label_column: str,
     ignore_column: tuple[str, ...],
     features: int | None,
@@ -129,9 +130,8 @@ def infer(
             raise click.UsageError("encrypted answers need --keys and --out")
         _refuse_masked(run)
         refuse_given(_OF_QUERIES, "for encrypted answers; contributions hold all of it")
-        calling = calling_of(workers, members, identity, authority, insecure)
-        remote = [] if calling is None else calling.workers()
-        _infer_encrypted(output, sources, keys, out, remote)
+        calling = calling_of(workers, members, identity, authority, insecure, batch_hours)
+        _infer_encrypted(output, sources, keys, out, calling)
         return
     if run is None or len(sources) != 1:
         raise click.UsageError(f"--mode {mode} needs --run and one file of queries")
@@ -178,7 +178,7 @@ def _contributions(sources: Sequence[Path]) -> list[Path]:
 
 
 def _infer_encrypted(
-    output: Output, sources: tuple[Path, ...], keys: Path, out: Path, workers: "list[Remote]"
+    output: Output, sources: tuple[Path, ...], keys: Path, out: Path, calling: "Calling | None"
 ) -> None:
     import fhe
     from fhe.advice import advice
@@ -186,6 +186,7 @@ def _infer_encrypted(
     from secure_fl.errors import InputError
     from secure_fl.files import prove_writable
 
+    workers = [] if calling is None else calling.workers()
     if out.exists():
         raise InputError(f"{out}: exists already; remove it or choose another file")
     messages = [fhe.load_contribution(path) for path in _contributions(sources)]
@@ -202,8 +203,11 @@ def _infer_encrypted(
         output.note(f'worker "{name}" is asked no more: {why}')
 
     with output.progress() as progress:
-        if workers:
-            answer = answered_by(workers, messages, evaluation, public, keys, progress, dropped)
+        if calling is not None:
+            longest = calling.longest
+            answer = answered_by(
+                *(workers, messages, evaluation, public, keys, progress, dropped, longest)
+            )
         else:
             answer = fhe.evaluate(messages, evaluation, public, progress=progress)
         output.note(f"writing {human_bytes(len(answer.payload()))} of encrypted answers")

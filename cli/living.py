@@ -100,7 +100,7 @@ def update(
     "--identity",
     required=True,
     type=_file,
-    help="The client's secret file, which signs the receipt (securefl serve identity).",
+    help="The client's secret file, which signs the receipt (securefl identity new).",
 )
 @click.option(
     "--search",

@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": ("cli.living:explain", "Say which records of a client gave an answer."),
     "flower": ("cli.flower:flower", "Train on separate machines with Flower."),
     "forget": ("cli.living:forget", "Take records out of a head, with a signed receipt."),
+    "identity": ("cli.identity:identity", "Make a party's keys, and the list of all parties."),
     "infer": ("cli.infer:infer", "Answer a batch: on ciphertexts, masked, or in the clear."),
     "keys": ("cli.keys:keys", "Make, look at and try the keys of the encrypted rule."),
     "members": ("cli.members:members", "Let clients join a federation and leave it."),

@@ -19,13 +19,19 @@ def members() -> None:
 @members.command()
 @click.argument("run", type=_folder)
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--join", multiple=True, metavar="NAME=KEYS", help="A new client, or a new key.")
+@click.option(
+    "--join",
+    multiple=True,
+    metavar="NAME.member",
+    help="A new client, or a new key: the file of securefl identity new, or NAME=KEYS.",
+)
 @click.option("--leave", multiple=True, metavar="NAME", help="A client that leaves.")
 @output_options
 def propose(
     output: Output, run: Path, out: Path, join: tuple[str, ...], leave: tuple[str, ...]
 ) -> None:
     """Write a successor of the federation of RUN to the file OUT, for its members to sign."""
+    from secure_fl.crypto.identities import read_members
     from secure_fl.errors import InputError
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.service.succession import propose as proposed
@@ -33,10 +39,17 @@ def propose(
 
     keys: dict[str, str] = {}
     for each in join:
-        name, equals, public = each.partition("=")
-        if not equals or name in keys:
-            raise click.UsageError(f"--join {each[:80]!r}: expected NAME=KEYS, once for each")
-        keys[name] = public
+        if each.endswith(".member"):
+            listed = read_members(Path(each))
+            found = listed.of(list(listed.listed))
+        else:
+            name, _, public = each.partition("=")
+            found = {name: public}
+        if not all(found.values()) or not found.keys().isdisjoint(keys):
+            raise click.UsageError(
+                f"--join {each[:80]!r}: expected NAME.member or NAME=KEYS, once for each"
+            )
+        keys |= found
     if out.exists():
         raise InputError(f"{out}: exists already; choose another file")
     made = proposed(load_manifest(run), keys, frozenset(leave))

@@ -10,7 +10,7 @@ import click
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
-from cli.workers import calling_of
+from cli.workers import calling_of, hours_option
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -44,7 +44,7 @@ def serve() -> None:
 @click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
 @output_options
 def identity(output: Output, key: Path) -> None:
-    """Make a party's secret file KEY and print its public keys, for everybody's federation.json."""
+    """Make a secret file KEY alone; `securefl identity new` makes all that a party needs."""
     from secure_fl.service.members import make_member_keys
 
     public = make_member_keys(key)
@@ -55,24 +55,29 @@ def identity(output: Output, key: Path) -> None:
 @click.argument("run", type=_folder)
 @click.option(
     "--member",
-    "members",
+    "named",
     multiple=True,
     metavar="NAME=KEYS",
     help='Public keys of a party: of every client, of "querier" and of "evaluator".',
 )
+@click.option("--members", type=_file, help="A list of them all (securefl identity gather).")
 @output_options
-def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
+def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | None) -> None:
     """Write all parties' public keys into the federation.json of RUN; heads stay valid."""
-    from secure_fl.heads.manifest import load_manifest, save_manifest
+    from secure_fl.crypto.identities import read_members
+    from secure_fl.heads.manifest import ROLES, load_manifest, save_manifest
     from secure_fl.service.members import enrol as enrolled
 
-    keys: dict[str, str] = {}
-    for each in members:
+    before = load_manifest(run)
+    listed = None if members is None else read_members(members)
+    # Others may be listed too: of other federations, workers, who leads a training.
+    keys = {} if listed is None else listed.of((*before.clients, *ROLES))
+    for each in named:
         name, equals, public = each.partition("=")
         if not equals or name in keys:
             raise click.UsageError(f"--member {each[:80]!r}: expected NAME=KEYS, once for each")
         keys[name] = public
-    manifest = enrolled(load_manifest(run), keys)
+    manifest = enrolled(before, keys)
     path = save_manifest(run, manifest)
     output.result(
         {"federation": manifest.fingerprint, "file": str(path)},
@@ -115,6 +120,7 @@ def enrol(output: Output, run: Path, members: tuple[str, ...]) -> None:
 )
 @click.option("--members", type=_file, help='--workers: keys of "evaluator" and all workers.')
 @click.option("--authority", type=_file, help="--workers: PEM of who signed their certificates.")
+@hours_option
 @output_options
 def evaluator(
     output: Output,
@@ -137,6 +143,7 @@ def evaluator(
     workers: tuple[str, ...],
     members: Path | None,
     authority: Path | None,
+    batch_hours: float,
 ) -> None:
     """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
 
@@ -162,8 +169,8 @@ def evaluator(
         doors=Doors(per_address=connections),
     )
     address.check()
-    theirs = {"members", "authority"}
-    calling = calling_of(workers, members, key, authority, insecure, theirs=theirs)
+    theirs = {"members", "authority", "batch_hours"}
+    calling = calling_of(workers, members, key, authority, insecure, batch_hours, theirs=theirs)
     if calling is not None:
         # What cannot be used is said now, and not by the process that evaluates.
         calling.workers()

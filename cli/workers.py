@@ -16,8 +16,17 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-OF_WORKERS = frozenset({"members", "identity", "authority", "insecure"})
+OF_WORKERS = frozenset({"members", "identity", "authority", "insecure", "batch_hours"})
 """Options by which an evaluator's workers are called."""
+
+
+hours_option = click.option(
+    "--batch-hours",
+    default=24.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="--workers: that a batch may take them in all; then it ends.",
+)
 
 
 def workers_options(command: _Command) -> _Command:
@@ -35,6 +44,7 @@ def workers_options(command: _Command) -> _Command:
         click.option("--identity", type=_file, help="--workers: the evaluator's secret file."),
         click.option("--authority", type=_file, help="--workers: PEM of who signed certificates."),
         click.option("--insecure", is_flag=True, help="--workers: plain HTTP; not for data."),
+        hours_option,
     )
     added: _Command = with_options(command, options)
     return added
@@ -46,6 +56,7 @@ def calling_of(
     identity: Path | None,
     authority: Path | None,
     insecure: bool,
+    batch_hours: float,
     *,
     theirs: Collection[str] = OF_WORKERS,
 ) -> "Calling | None":
@@ -54,6 +65,7 @@ def calling_of(
     Args:
         workers: NAME=URL each.
         members, identity, authority, insecure: as `Calling`.
+        batch_hours: that a batch may take.
         theirs: of these options those that have no meaning without workers.
 
     Raises:
@@ -76,6 +88,7 @@ def calling_of(
         identity=identity,
         authority=authority,
         insecure=insecure,
+        longest=3600 * batch_hours,
     )
 
 
@@ -87,15 +100,16 @@ def answered_by(
     keys: Path,
     progress: Any,
     dropped: "Dropped",
+    longest: float,
 ) -> Any:
     """The answer of workers; what does not belong together is refused before anything is sent.
 
     Raises:
         ContributionError, InputError: so.
-        ServiceError: no worker is left.
+        ServiceError: no worker is left, or the time is over.
     """
     from fhe.evaluator import checked
     from secure_fl.service.cluster import evaluate_on
 
     ordered = checked(messages, evaluation, public)
-    return evaluate_on(workers, ordered, keys, progress=progress, dropped=dropped)
+    return evaluate_on(workers, ordered, keys, progress=progress, dropped=dropped, longest=longest)

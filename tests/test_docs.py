@@ -1,7 +1,8 @@
 """The documentation runs: every block of every page, in the page's order, in an empty folder.
 
 A block that cannot be run has the words "not run by the tests" in the line before it, where a
-reader sees them. The README's own blocks are run by test_readme.py; here they are counted.
+reader sees them. Blocks that several parties type are run by test_walk.py, and the README's own by
+test_readme.py; here they are counted.
 """
 
 import ast
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import walk
 from tests.cli.command import environment_of_commands
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -64,7 +66,8 @@ def blocks_of(path):
 
 
 def runnable(block):
-    return block.language in ("sh", "python") and NOT_RUN not in block.before.lower()
+    unmarked = NOT_RUN not in block.before.lower() and not walk.is_walked(block.before)
+    return block.language in ("sh", "python") and unmarked
 
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
@@ -223,7 +226,9 @@ def test_a_block_that_fails_is_told(tmp_path, session):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_is_run_or_says_that_it_is_not(page):
     for block in blocks_of(DOCS / page):
-        fine = runnable(block) or block.language in SHOWN_ONLY or NOT_RUN in block.before.lower()
+        walked = walk.is_walked(block.before) and page in walk.PAGES
+        marked = walked or NOT_RUN in block.before.lower()
+        fine = runnable(block) or block.language in SHOWN_ONLY or marked
         assert fine, f"{page}, line {block.line}: neither run nor marked"
 
 

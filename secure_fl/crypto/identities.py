@@ -1,11 +1,25 @@
-"""Files of a node's lasting signature key, and of everybody's public halves."""
+"""Files of a party's lasting secret, and the list of everybody's public halves.
 
+The secret is 32 bytes of the operating system's randomness: the Ed25519 key that signs. The X25519
+key that queries are sealed to follows from it by HKDF under a label of its own, so that a party has
+one file to keep, whatever it takes part in.
+"""
+
+import hashlib
+import json
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from fhe.envelope import PRIVATE, load_json, write_atomic
-from secure_fl.crypto.keys import KEY, Directory, Identity
+from secure_fl.crypto.keys import KEY, Directory, Identity, derive
 from secure_fl.errors import InputError
+
+NOT_CLIENTS = ("server", "querier", "evaluator")
+"""Parties that are no clients: who leads a training, who asks, and who answers on ciphertexts."""
 
 
 def write_identity(path: Path) -> str:
@@ -38,8 +52,75 @@ def read_identity(path: Path) -> Identity:
     return Identity(lambda _: secret)
 
 
-def read_directory(path: Path) -> Directory:
-    """Public signature keys by client, from a JSON object of hexadecimal strings.
+def sealing_of(path: Path) -> X25519PrivateKey:
+    """The key that opens what is sealed to the party of a secret file.
+
+    Raises:
+        InputError: as `read_identity`.
+    """
+    read_identity(path)
+    return X25519PrivateKey.from_private_bytes(derive(path.read_bytes(), b"sealing key"))
+
+
+def public_of(path: Path) -> str:
+    """Both public keys of a secret file, 128 hexadecimal digits: signing, then sealing.
+
+    Raises:
+        InputError: as `read_identity`.
+    """
+    sealing = sealing_of(path).public_key().public_bytes_raw()
+    return (read_identity(path).public + sealing).hex()
+
+
+@frozen
+class Members:
+    """Everybody's public keys, as members.json lists them.
+
+    Attributes:
+        listed: by name; 64 bytes, or the first 32 in lists of parties that only train.
+    """
+
+    listed: Mapping[str, bytes]
+
+    @property
+    def directory(self) -> Directory:
+        """The keys that check signatures."""
+        return {name: keys[:KEY] for name, keys in self.listed.items()}
+
+    @property
+    def clients(self) -> Directory:
+        """Those keys of clients alone: nobody else has a part in their sums."""
+        return {name: key for name, key in self.directory.items() if name not in NOT_CLIENTS}
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of names and keys, 16 hexadecimal digits: what is compared by telephone."""
+        lines = json.dumps(sorted((name, keys.hex()) for name, keys in self.listed.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+    def of(self, names: Collection[str]) -> dict[str, str]:
+        """What a manifest lists of these parties, as far as they are members.
+
+        Raises:
+            InputError: one has no key to seal to.
+        """
+        found = {name: self.listed[name].hex() for name in names if name in self.listed}
+        for name, keys in found.items():
+            if len(keys) != 4 * KEY:
+                raise InputError(
+                    f'members: "{name}" has 64 digits, of a party that only trains; expected 128,'
+                    " as securefl identity new --keep makes them of its key"
+                )
+        return found
+
+    def to_json(self) -> bytes:
+        """The file."""
+        listed = {name: keys.hex() for name, keys in self.listed.items()}
+        return (json.dumps(listed, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_members(path: Path) -> Members:
+    """Public keys by name, from a JSON object of hexadecimal strings.
 
     Raises:
         InputError: it cannot be read or holds something else.
@@ -51,9 +132,21 @@ def read_directory(path: Path) -> Directory:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, AttributeError):
         raise InputError(
-            f'{path}: not a directory; expected {{"client": "64 hexadecimal digits", ...}}'
+            f'{path}: not a list of members; expected {{"client": "128 hexadecimal digits", ...}}'
         ) from None
     for name, key in keys.items():
-        if len(key) != KEY:
-            raise InputError(f'{path}: the key of "{name}" has {len(key)} bytes, expected {KEY}')
-    return keys
+        if len(key) not in (KEY, 2 * KEY):
+            raise InputError(
+                f'{path}: the key of "{name}" has {len(key)} bytes, expected {2 * KEY}, or {KEY} of'
+                " a party that only trains"
+            )
+    return Members(keys)
+
+
+def read_directory(path: Path) -> Directory:
+    """The keys of a list of members that check signatures.
+
+    Raises:
+        InputError: as `read_members`.
+    """
+    return read_members(path).directory

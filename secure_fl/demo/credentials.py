@@ -9,6 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.crypto.party import new_node_key, public_half
 from secure_fl.demo.flower_parties import Certificates
 
 
@@ -52,16 +54,9 @@ def write_certificates(folder: Path) -> Certificates:
 
 
 def write_ssh_key(folder: Path, name: str) -> Path:
-    """A node's key NAME.ssh and its public half NAME.pub, as ssh-keygen makes them."""
-    key = ec.generate_private_key(ec.SECP384R1())
+    """A node's key NAME.ssh and its public half NAME.pub."""
+    key = new_node_key()
     path = folder / f"{name}.ssh"
-    path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-    )
-    public = serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    path.with_suffix(".pub").write_bytes(key.public_key().public_bytes(*public))
+    write_atomic(path, key, mode=PRIVATE)
+    path.with_suffix(".pub").write_bytes(public_half(key))
     return path

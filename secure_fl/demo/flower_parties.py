@@ -22,7 +22,8 @@ from attrs import frozen
 
 POLL = 0.2
 """Seconds between two looks of Flower's SuperExec for work; Flower's default is 1."""
-_MARK = "SECUREFL_LOOPBACK"
+MARK = "SECUREFL_LOOPBACK"
+"""Variable in the environment of processes that are found by its value."""
 _PR_SET_PDEATHSIG = 1
 """Of prctl(2): the signal that a process gets when its parent ends."""
 _BIN = Path(sys.executable).parent
@@ -183,7 +184,7 @@ class Loopback:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(_BIN / command[0]), *command[1:]],
-                env={**self._environment, _MARK: mark},
+                env={**self._environment, MARK: mark},
                 cwd=self.folder,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -248,6 +249,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def kill_marked(mark: str) -> None:
+    """Ends all processes with this mark, and what they start meanwhile, at once."""
+    while found := _marked(mark):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
@@ -264,7 +274,7 @@ def _used(pid: int) -> float:
 
 def _marked(mark: str) -> list[int]:
     """Processes with the mark in their environment; zombies have none."""
-    wanted = f"{_MARK}={mark}".encode()
+    wanted = f"{MARK}={mark}".encode()
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

@@ -1,26 +1,25 @@
 """Whether a client's machine is ready to train over a network. Looks, and changes nothing.
 
 What a node would refuse when it starts, and what it could not know: whether the others have this
-client's key under its name, whether the clock is right, and when the SuperLink's certificate ends.
+client's key under its name, whether the clock is right, and when the server's certificate ends.
 """
 
-import hashlib
-import json
+import functools
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 import dp
-from secure_fl.crypto.identities import read_directory, read_identity
-from secure_fl.crypto.keys import Directory, Identity
+from secure_fl.crypto.identities import Members, public_of, read_identity, read_members
+from secure_fl.crypto.party import IDENTITY, MEMBERS, NODE
 from secure_fl.data import Columns, ReadOptions, read_client
 from secure_fl.data.naming import stem
 from secure_fl.errors import InputError
@@ -28,8 +27,11 @@ from secure_fl.flower.settings import check_names, policy_of
 from secure_fl.flower.superlink import AHEAD, BEHIND, check_flwr, private_key
 from secure_fl.reaching import tls_context
 
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
 _PATIENCE = 10.0
-"""Seconds that a SuperLink gets to answer."""
+"""Seconds that a server gets to answer."""
 _SOON = 14
 """Days before a certificate's end in which it is said."""
 
@@ -69,29 +71,62 @@ def check_party(own: Mapping[str, Any]) -> Iterator[Finding]:
         yield _tried("ledger", lambda: _ledger(Path(str(own["ledger"]))))
 
 
-def check_superlink(address: str, authority: Path | None, insecure: bool) -> Iterator[Finding]:
-    """Looks at a SuperLink from here.
+@frozen
+class Door:
+    """What a party calls.
 
-    Args:
+    Attributes:
+        whose: it is, in words.
         address: HOST:PORT.
         authority: PEM file of who signed its certificate; None trusts the system's.
         insecure: it speaks plain HTTP.
+        ahead: seconds that this machine's clock may be ahead of the other's.
+        behind: seconds that it may be behind.
     """
-    host, _, port = address.rpartition(":")
+
+    whose: str
+    address: str
+    authority: Path | None
+    insecure: bool
+    ahead: float
+    behind: float
+
+
+def superlink(address: str, authority: Path | None, insecure: bool) -> Door:
+    """A SuperLink at HOST:PORT."""
+    return Door("SuperLink", address, authority, insecure, AHEAD, BEHIND)
+
+
+def check_door(door: Door) -> Iterator[Finding]:
+    """Looks at who is called, from here."""
+    host, _, port = door.address.rpartition(":")
     if not host or not port.isdigit():
-        yield Finding("port", False, f"{address}: expected HOST:PORT")
+        yield Finding("port", False, f"{door.address}: expected HOST:PORT")
         return
     place = host.strip("[]"), int(port)
-    reached = _tried("port", lambda: _port(place))
+    reached = _tried("port", lambda: _port(door, place))
     yield reached
     if not reached.fine:
         return
-    if not insecure:
-        trusted = _tried("certificate", lambda: _certificate(place, authority))
+    if not door.insecure:
+        trusted = _tried("certificate", lambda: _certificate(place, door.authority))
         yield trusted
         if not trusted.fine:
             return
-    yield _tried("clock", lambda: _clock(address, authority, insecure))
+    yield _tried("clock", lambda: _clock(door))
+
+
+def check_folder(folder: Path) -> Iterator[Finding]:
+    """Looks at a party's folder (`secure_fl.crypto.party`), and at what others gave to it."""
+    cards = sorted(folder.glob("*.member"))
+    secret = folder / IDENTITY
+    yield _tried("identity", lambda: _identity(folder, cards))
+    if len(cards) == 1:
+        yield _tried("members", lambda: _listed(cards[0].stem, secret, folder / MEMBERS))
+    if (folder / NODE).exists():
+        yield check_node_key(folder / NODE)
+    for path in sorted(folder.glob("*.pem")):
+        yield _tried(path.name, functools.partial(_own_certificate, path))
 
 
 def check_node_key(path: Path) -> Finding:
@@ -106,12 +141,6 @@ def check_node_key(path: Path) -> Finding:
     return _tried("node key", look)
 
 
-def fingerprint(directory: Directory) -> str:
-    """Digest of everybody's keys, 16 hexadecimal digits: what the parties compare by telephone."""
-    lines = json.dumps(sorted((name, key.hex()) for name, key in directory.items()))
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-
 def _tried(what: str, look: Callable[[], str]) -> Finding:
     try:
         return Finding(what, True, look())
@@ -120,6 +149,50 @@ def _tried(what: str, look: Callable[[], str]) -> Finding:
     except OSError as error:
         where = f"{error.filename}: " if isinstance(error.filename, str) else ""
         return Finding(what, False, f"{where}cannot be used: {error.strerror or error}")
+
+
+def _identity(folder: Path, cards: Sequence[Path]) -> str:
+    secret = folder / IDENTITY
+    public = public_of(secret)
+    if len(cards) != 1:
+        raise InputError(f"{folder}: {len(cards)} files *.member, expected the party's own alone")
+    (card,) = cards
+    if read_members(card) != Members({card.stem: bytes.fromhex(public)}):
+        raise InputError(f"{card}: not of {secret}; make one with securefl identity new --keep")
+    return f'"{card.stem}", by {secret}'
+
+
+def _own_certificate(path: Path) -> str:
+    """Until when it is good; and, where its key lies beside it, whether they belong together."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        certificate = load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise InputError(f"{path}: no certificate in PEM") from None
+    ends = certificate.not_valid_after_utc
+    found = f"{_named(certificate)}{_ends(ends.timestamp())}"
+    if ends < datetime.now(UTC):
+        raise InputError(f"{path}: {found}")
+    key = path.with_suffix(".key")
+    if not key.exists():
+        return found
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key)
+    except ssl.SSLError as error:
+        raise InputError(f"{key}: not the key of {path} ({error.reason})") from None
+    return f"{found}; with its key"
+
+
+def _named(certificate: "Certificate") -> str:
+    """What callers may call it: a SuperLink's own processes call it 127.0.0.1."""
+    from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError):
+        return ""
+    return f"for {', '.join(str(each.value) for each in names)[:200]}; "
 
 
 def _versions() -> str:
@@ -156,20 +229,25 @@ def _keys(name: str, own: Mapping[str, Any]) -> str:
     for needed in ("identity", "directory"):
         if needed not in own:
             raise InputError(f"{needed}: missing; masked sums need identity and directory")
-    identity: Identity = read_identity(Path(str(own["identity"])))
-    path = Path(str(own["directory"]))
-    directory = read_directory(path)
-    if name not in directory:
-        listed = ", ".join(sorted(directory))
+    return _listed(name, Path(str(own["identity"])), Path(str(own["directory"])))
+
+
+def _listed(name: str, secret: Path, path: Path) -> str:
+    """Whether everybody has this party's own keys, and the right ones for what it does."""
+    identity, members = read_identity(secret), read_members(path)
+    if name not in members.listed:
+        listed = ", ".join(sorted(members.listed))
         raise InputError(f'{path}: has no "{name}", only {listed}; set name, or add its line')
-    if directory[name] != identity.public:
+    keys = members.listed[name].hex()
+    # A list of parties that only train has the first half.
+    if not keys or not public_of(secret).startswith(keys):
         raise InputError(
-            f'{path}: has another key for "{name}" than {own["identity"]}, whose public half is'
+            f'{path}: has another key for "{name}" than {secret}, whose public half is'
             f" {identity.public.hex()}; have everybody put that in"
         )
     return (
-        f"{len(directory)} clients, this one by its own key; fingerprint {fingerprint(directory)},"
-        " the same by telephone at all of them?"
+        f"{len(members.listed)} members, this one by its own key; fingerprint"
+        f" {members.fingerprint}, the same by telephone at all of them?"
     )
 
 
@@ -180,14 +258,14 @@ def _ledger(path: Path) -> str:
     return f"{path}: whole, {len(ledger.events)} events"
 
 
-def _port(place: tuple[str, int]) -> str:
+def _port(door: Door, place: tuple[str, int]) -> str:
     try:
         with socket.create_connection(place, timeout=_PATIENCE):
             return f"{place[0]}:{place[1]} listens"
     except OSError as error:
         raise InputError(
             f"{place[0]}:{place[1]}: cannot be reached ({error.strerror or error}); is the"
-            " SuperLink running, and is the way to it open?"
+            f" {door.whose} running, and is the way to it open?"
         ) from None
 
 
@@ -202,22 +280,26 @@ def _certificate(place: tuple[str, int], authority: Path | None) -> str:
     except ssl.SSLCertVerificationError as error:
         raise InputError(
             f"not trusted ({error.verify_message}); name the PEM file of who signed it"
-            " (--root-certificates), or the name that it is for (--superlink)"
+            " (--root-certificates, --authority), or the name that it is for"
         ) from None
     except ssl.SSLError as error:
         raise InputError(f"no TLS on this port ({error.reason}); --insecure is plain") from None
     assert found is not None
-    ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(found["notAfter"])), UTC)
+    return f"trusted, {_ends(ssl.cert_time_to_seconds(str(found['notAfter'])))}"
+
+
+def _ends(when: float) -> str:
+    ends = datetime.fromtimestamp(when, UTC)
     left = (ends - datetime.now(UTC)).days
     soon = ", renew it" if left < _SOON else ""
-    return f"trusted, ends in {left} days ({ends:%Y-%m-%d}){soon}"
+    return f"ends in {left} days ({ends:%Y-%m-%d}){soon}"
 
 
-def _clock(address: str, authority: Path | None, insecure: bool) -> str:
+def _clock(door: Door) -> str:
     import httpx
 
-    verify = False if insecure else tls_context(authority)
-    url = f"{'http' if insecure else 'https'}://{address}/"
+    verify = False if door.insecure else tls_context(door.authority)
+    url = f"{'http' if door.insecure else 'https'}://{door.address}/"
     try:
         with httpx.Client(verify=verify, timeout=_PATIENCE, trust_env=False) as client:
             told = client.get(url).headers["date"]
@@ -225,7 +307,9 @@ def _clock(address: str, authority: Path | None, insecure: bool) -> str:
     except (httpx.HTTPError, KeyError, ValueError) as error:
         raise InputError(f"{url}: says no time ({type(error).__name__})") from None
     side = "ahead of" if ahead > 0 else "behind"
-    text = f"{abs(ahead):.0f} s {side} the SuperLink's"
-    if not -BEHIND < ahead < AHEAD:
-        raise InputError(f"{text}, which refuses keys beyond {AHEAD:.0f} s and {BEHIND:.0f} s")
+    text = f"{abs(ahead):.0f} s {side} the {door.whose}'s"
+    if not -door.behind < ahead < door.ahead:
+        raise InputError(
+            f"{text}, which refuses keys beyond {door.ahead:.0f} s and {door.behind:.0f} s"
+        )
     return text

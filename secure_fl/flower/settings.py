@@ -102,7 +102,7 @@ class Owner:
 
     def __init__(self, own: Mapping[str, Any]) -> None:
         check_names(own)
-        from secure_fl.crypto.identities import read_directory, read_identity
+        from secure_fl.crypto.identities import read_identity, read_members
 
         self._own = own
         self._data = Path(str(own["data"]))
@@ -114,7 +114,7 @@ class Owner:
         self._agreed = None if agreed is None else load_manifest(Path(str(agreed)))
         identity, directory = own.get("identity"), own.get("directory")
         self._identity = None if identity is None else read_identity(Path(str(identity)))
-        self._directory = None if directory is None else read_directory(Path(str(directory)))
+        self._directory = None if directory is None else read_members(Path(str(directory))).clients
         self._terms = policy_of(own, _ledger(own, self.name))
 
     def node(self, run: Mapping[str, Any]) -> Node:

@@ -16,6 +16,7 @@ from threading import Event
 from typing import Any
 
 from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.crypto.party import new_node_key
 from secure_fl.errors import AwayError, InputError
 from secure_fl.federation import wire
 from secure_fl.files import make_folder
@@ -29,7 +30,6 @@ from secure_fl.flower.superlink import (
     ForgottenError,
     Line,
     RunOverError,
-    new_key,
 )
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Desk:
         make_folder(self._folder, mode=0o700)
         path = self._folder / "supernode.key"
         if not path.exists():
-            write_atomic(path, new_key(), mode=PRIVATE)
+            write_atomic(path, new_node_key(), mode=PRIVATE)
         return path.read_bytes(), path
 
     def load(self) -> tuple[int, Arrived | None]:

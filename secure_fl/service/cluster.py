@@ -30,6 +30,8 @@ PATIENCE = 60.0
 LIMIT = 600.0
 """Seconds without progress that a worker may have a slice: more than its longest step takes, which
 is to compile a circuit, and more than a file or an answer needs on its way."""
+LONGEST = 86400.0
+"""Seconds of a batch in all. No honest batch comes near: a decision takes seconds."""
 PAUSE = 1.0
 """Seconds between two requests for the answer to a slice, however soon a worker replies."""
 SLICES = 4
@@ -106,6 +108,7 @@ class Calling:
         identity: the evaluator's secret file.
         authority: PEM file of who signed the workers' certificates; None trusts the system's.
         insecure: allow plain HTTP beyond loopback.
+        longest: seconds that a batch may take in all.
     """
 
     addresses: tuple[str, ...]
@@ -113,6 +116,7 @@ class Calling:
     identity: Path
     authority: Path | None = None
     insecure: bool = False
+    longest: float = LONGEST
 
     def workers(self) -> list[Remote]:
         """The workers, not called yet.
@@ -150,6 +154,7 @@ class Calling:
                 "identity": str(self.identity),
                 "authority": None if self.authority is None else str(self.authority),
                 "insecure": self.insecure,
+                "longest": self.longest,
             }
         )
 
@@ -164,6 +169,7 @@ class Calling:
             identity=Path(found["identity"]),
             authority=None if authority is None else Path(authority),
             insecure=found["insecure"],
+            longest=found["longest"],
         )
 
 
@@ -191,6 +197,7 @@ def evaluate_on(
     dropped: Dropped = unheard,
     patience: float = PATIENCE,
     limit: float = LIMIT,
+    longest: float = LONGEST,
     clock: Callable[[], float] = time.monotonic,
 ) -> fhe.AnyAnswer:
     """Has a batch answered by workers.
@@ -205,10 +212,11 @@ def evaluate_on(
             or sent what is no answer to its slice. Another one gets the slice.
         patience: seconds without any worker before the batch is given up.
         limit: seconds without progress that a worker may have a slice.
+        longest: seconds that the batch may take in all.
         clock: seconds.
 
     Raises:
-        ServiceError: no worker is left; says what each of them did.
+        ServiceError: no worker is left, or the time is over; says what each of them did.
     """
     first = contributions[0]
     size = size or slice_size(first.parameters, first.queries, len(workers))
@@ -221,6 +229,7 @@ def evaluate_on(
         dropped=dropped,
         patience=patience,
         limit=limit,
+        longest=longest,
         clock=clock,
     )
     job.run()

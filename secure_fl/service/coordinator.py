@@ -19,11 +19,10 @@ import uvicorn
 from attrs import frozen
 from fastapi import FastAPI, Request
 
-from secure_fl.crypto.identities import read_directory
+from secure_fl.crypto.identities import NOT_CLIENTS, Members, read_members
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import FederationError, InputError, ServiceError
 from secure_fl.federation import wire
-from secure_fl.flower.checkup import fingerprint
 from secure_fl.flower.descriptions import as_array
 from secure_fl.service.gate import Gate, Refusal, reply
 from secure_fl.service.limits import Limits, Nonces
@@ -53,22 +52,27 @@ class TrainingCircle:
     """Who works together under one head: clients that train, or workers that evaluate.
 
     Attributes:
-        members: everybody's signature keys, the head's among them.
-        head: the one that is no client.
+        listed: everybody's keys, the head's among them.
+        head: the one that leads.
     """
 
-    members: Directory
+    listed: Members
     head: str = SERVER
 
     @property
+    def members(self) -> Directory:
+        """Everybody's signature keys."""
+        return self.listed.directory
+
+    @property
     def clients(self) -> tuple[str, ...]:
-        """All but the head."""
-        return tuple(name for name in self.members if name != self.head)
+        """Those that the head works with."""
+        return tuple(name for name in self.listed.listed if name not in NOT_CLIENTS)
 
     @property
     def fingerprint(self) -> str:
         """Of names and keys."""
-        return fingerprint(self.members)
+        return self.listed.fingerprint
 
 
 def read_circle(path: Path, head: str = SERVER) -> TrainingCircle:
@@ -77,11 +81,9 @@ def read_circle(path: Path, head: str = SERVER) -> TrainingCircle:
     Raises:
         InputError: the file cannot be used, or does not name the head.
     """
-    members = read_directory(path)
-    if head not in members:
-        raise InputError(
-            f'{path}: has no "{head}"; add the public half of its key (securefl flower identity)'
-        )
+    members = read_members(path)
+    if head not in members.listed:
+        raise InputError(f'{path}: has no "{head}"; add its keys (securefl identity gather)')
     return TrainingCircle(members, head)
 
 

@@ -1,8 +1,6 @@
 """Members of a federation on a network: two public keys each, both of one secret file.
 
-The file holds 32 bytes of the operating system's randomness (`secure_fl.crypto.identities`). They
-are the Ed25519 key that signs; the X25519 key that queries are sealed to follows from them by HKDF
-under a label of its own, so that a party has one file to keep.
+See `secure_fl.crypto.identities` for the file.
 """
 
 from collections.abc import Mapping
@@ -12,8 +10,8 @@ import attrs
 from attrs import field, frozen
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from secure_fl.crypto.identities import read_identity, write_identity
-from secure_fl.crypto.keys import KEY, Directory, Identity, derive
+from secure_fl.crypto.identities import public_of, read_identity, sealing_of, write_identity
+from secure_fl.crypto.keys import KEY, Directory, Identity
 from secure_fl.errors import InputError
 from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
 
@@ -45,7 +43,7 @@ def make_member_keys(path: Path) -> str:
         InputError: the file exists.
     """
     write_identity(path)
-    return read_secrets(path, "").public
+    return public_of(path)
 
 
 def read_member(path: Path, name: str, manifest: Manifest) -> Member:
@@ -116,7 +114,4 @@ def read_secrets(path: Path, name: str) -> Member:
     Raises:
         InputError: the file cannot be used.
     """
-    # Checks mode and length of the file.
-    identity = read_identity(path)
-    sealing = X25519PrivateKey.from_private_bytes(derive(path.read_bytes(), b"sealing key"))
-    return Member(name, identity, sealing)
+    return Member(name, read_identity(path), sealing_of(path))

@@ -5,7 +5,8 @@ of it: a file that it took, or a step more of those that the slice has. A worker
 within the limit, refuses, or sends what is no answer, is dropped from the batch and named; what it
 had at work is given to another one. One that does make progress keeps its slice; where it takes
 longer than the limit, a worker that has nothing else to do begins the slice as well, and the first
-answer counts.
+answer counts. Where nobody else is left, one that is slow and one that is slow on purpose look the
+same, so that the batch as a whole has a limit too.
 """
 
 import hashlib
@@ -92,6 +93,7 @@ class Job:
         dropped: see `Dropped`.
         patience: seconds without any worker before the batch is given up.
         limit: seconds without progress that a worker may have a slice.
+        longest: seconds that the batch may take in all.
         clock: seconds.
     """
 
@@ -106,11 +108,13 @@ class Job:
         dropped: Dropped,
         patience: float,
         limit: float,
+        longest: float,
         clock: Callable[[], float],
     ) -> None:
         self._workers, self._contributions, self._spans = workers, contributions, spans
         self._progress, self._dropped = progress, dropped
         self._patience, self._limit, self._clock = patience, limit, clock
+        self._longest, self._end = longest, clock() + longest
         key_files = (keys / EVALUATION_FILE, keys / PUBLIC_FILE)
         self._keys = {digest_of(path): path.read_bytes for path in key_files}
         self._digests = tuple(self._keys)
@@ -136,7 +140,7 @@ class Job:
         """Until all slices are answered.
 
         Raises:
-            ServiceError: no worker is left; says what each did.
+            ServiceError: no worker is left, or the time is over; says what each did.
             InputError: a file of this side cannot be read.
         """
         for each in self._workers:
@@ -279,11 +283,33 @@ class Job:
         self._dropped(name, self._lost[name])
 
     def _drop_stalled(self) -> None:
+        if self._clock() >= self._end and len(self._found) < len(self._spans):
+            self._give_up()
         for attempt in [a for each in self._under_way.values() for a in each]:
             if self._clock() - attempt.since >= self._limit:
                 span = self._spans[attempt.number]
                 where = f"queries {span.start} to {span.stop - 1}"
                 self._drop(attempt, f"no progress for {self._limit:.0f} s with {where}")
+
+    def _give_up(self) -> None:
+        """Ends a batch that took too long, and says who had it."""
+        wrong = dict(self._lost)
+        for number, each in self._under_way.items():
+            span = self._spans[number]
+            for attempt in each:
+                wrong[attempt.worker.name] = (
+                    f"{attempt.done} of {attempt.most} steps of queries {span.start} to"
+                    f" {span.stop - 1} in {(self._clock() - attempt.begun) / 3600:.1f} h"
+                )
+        self._fail(
+            ServiceError(f"not answered within {self._longest / 3600:g} h: {self._told(wrong)}")
+        )
+
+    def _told(self, wrong: Mapping[str, str]) -> str:
+        """What each worker did, however much it said itself."""
+        room = max(40, _TELL // len(self._workers) - 20)
+        names = (each.name for each in self._workers)
+        return "; ".join(f'"{n}": {wrong[n]:.{room}}' for n in names if n in wrong)
 
     def _free(self, attempt: _Attempt) -> None:
         """For another worker, if there may be one."""
@@ -297,10 +323,7 @@ class Job:
                 wrong[name] = f"away; {why}"
         names = [each.name for each in self._workers]
         if all(name in wrong for name in names):
-            # All of them are named, whatever they said, and however much of it.
-            room = max(40, _TELL // len(names) - 20)
-            told = "; ".join(f'"{name}": {wrong[name]:.{room}}' for name in names)
-            self._error = self._error or ServiceError(f"no worker is left: {told}")
+            self._error = self._error or ServiceError(f"no worker is left: {self._told(wrong)}")
         self._news.notify_all()
 
     def _keep(self, attempt: _Attempt, answer: Any) -> None:

@@ -24,7 +24,7 @@ from fhe.keys import load_evaluation_keys
 from fhe.knockout import calls_of
 from secure_fl.errors import ServiceError
 from secure_fl.service.batch import Batch
-from secure_fl.service.cluster import Calling, Remote, evaluate_on
+from secure_fl.service.cluster import LONGEST, Calling, Remote, evaluate_on
 from secure_fl.service.registry import Federation, load_federations
 from secure_fl.service.store import Store
 
@@ -52,8 +52,10 @@ def main(arguments: Sequence[str]) -> None:
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
     # Tables that were lost must be missed, not made anew empty behind the evaluator's back.
     workers: list[Remote] = []
+    longest = LONGEST
     if arguments[0] == WORKERS:
-        workers, arguments = Calling.from_json(arguments[1]).workers(), arguments[2:]
+        calling, arguments = Calling.from_json(arguments[1]), arguments[2:]
+        workers, longest = calling.workers(), calling.longest
     store = Store(Path(arguments[0]), create=False)
     federations = load_federations(map(Path, arguments[1:]))
     _say(speak, ready=True)
@@ -66,7 +68,8 @@ def main(arguments: Sequence[str]) -> None:
             if batch.federation not in federations:
                 _say(speak, failed="its federation is not served any more")
                 continue
-            answer = evaluate_batch(store, federations[batch.federation], batch, speak, workers)
+            federation = federations[batch.federation]
+            answer = evaluate_batch(store, federation, batch, speak, workers, longest)
             store.finish(batch, answer.to_bytes(), time.time())
         except (fhe.InputError, fhe.errors.LibraryError, ServiceError) as error:
             _say(speak, failed=str(error))
@@ -83,6 +86,7 @@ def evaluate_batch(
     batch: Batch,
     speak: TextIO,
     workers: Sequence[Remote] = (),
+    longest: float = LONGEST,
 ) -> fhe.AnyAnswer:
     """Runs the rule on the contributions that are there, and neutral ones in place of the others.
 
@@ -92,6 +96,7 @@ def evaluate_batch(
         batch: that is evaluated.
         speak: hears how far it is.
         workers: that answer it; none has this process answer.
+        longest: seconds that they may take in all.
 
     Raises:
         ContributionError: a ciphertext does not fit the circuit.
@@ -124,6 +129,7 @@ def evaluate_batch(
             progress=lambda _phase, done, total: _say(speak, done=done, total=total),
             dropped=lambda name, why: log.warning('worker "%s" is asked no more: %s', name, why),
             patience=WORKERS_AWAY,
+            longest=longest,
         )
     done, total = 0, calls_of(federation.public.parameters, batch.queries)
 

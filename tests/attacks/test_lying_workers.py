@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -192,6 +193,23 @@ def test_one_that_is_slow_on_purpose_holds_nobody_up_who_has_nothing_else_to_do(
         return reply(caller, 202, {"done": lying[0].asked, "total": STEPS})
 
     assert outcome(dawdle, clock=clock) == {}
+
+
+def test_one_that_is_slow_on_purpose_and_the_only_one_left_ends_the_batch_in_time(
+    folder, sent, lying, hurried
+):
+    """It tells of a step just in time; who waits is told whom for, and how far it says it is."""
+    clock = Clock()
+
+    def dawdle(caller):
+        clock.passes(0.9 * LIMIT)
+        return reply(caller, 202, {"done": min(lying[0].asked, STEPS), "total": STEPS})
+
+    liar, address = lying
+    liar.lie, liar.asked = dawdle, 0
+    with pytest.raises(ServiceError, match=r"not answered within 0\.2 h") as ended:
+        answered(called(folder, address), sent, folder, limit=LIMIT, longest=720.0, clock=clock)
+    assert re.search(r'"w2": \d of 2 steps of queries 0 to 1 in 0.\d h', str(ended.value))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs the extra `flower` (pip install securefl[flower])")
 
-from secure_fl.crypto.identities import write_identity
+from secure_fl.crypto.identities import Members, write_identity
 from secure_fl.demo.credentials import write_certificates, write_ssh_key
-from secure_fl.flower.checkup import fingerprint
 from tests.cli.command import run
 from tests.secure_fl.flower.consortium import write_parties
 from tests.secure_fl.flower.here import Here
@@ -50,9 +49,9 @@ def test_a_party_whose_things_are_right_is_told_so_and_nothing_is_made(
 
 def test_the_fingerprint_is_of_names_and_keys_and_not_of_their_order() -> None:
     keys = {"a": bytes(32), "b": bytes([1]) * 32}
-    same = fingerprint(dict(reversed(keys.items())))
-    assert fingerprint(keys) == same
-    assert fingerprint({"a": keys["b"], "b": keys["a"]}) != same
+    same = Members(dict(reversed(keys.items()))).fingerprint
+    assert Members(keys).fingerprint == same
+    assert Members({"a": keys["b"], "b": keys["a"]}).fingerprint != same
     assert len(same) == 16
 
 

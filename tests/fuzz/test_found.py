@@ -35,7 +35,7 @@ def test_deep_nesting_is_no_recursion_error(tmp_path):
         load_json(b"[" * 100_000 + b"]" * 100_000)
     path = tmp_path / "directory.json"
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(InputError, match="not a directory"):
+    with pytest.raises(InputError, match="not a list of members"):
         read_directory(path)
 
 

@@ -18,7 +18,7 @@ from secure_fl.flower.superlink.refusals import (
     ForgottenError,
     RunOverError,
 )
-from secure_fl.flower.superlink.setup import check_flwr, new_key, private_key
+from secure_fl.flower.superlink.setup import check_flwr, private_key
 
 __all__ = [
     "AHEAD",
@@ -31,6 +31,5 @@ __all__ = [
     "check_flwr",
     "content_of",
     "new_content",
-    "new_key",
     "private_key",
 ]

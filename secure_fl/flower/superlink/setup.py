@@ -24,18 +24,6 @@ def check_flwr() -> None:
         )
 
 
-def new_key() -> bytes:
-    """A node's private key, PEM, for SuperLinks that do not register keys beforehand."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return ec.generate_private_key(ec.SECP384R1()).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-
-
 def private_key(key: bytes, source: Path) -> Any:
     """The key of bytes that `ssh-keygen -t ecdsa` wrote.
 
@@ -52,7 +40,7 @@ def private_key(key: bytes, source: Path) -> Any:
         found = None
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise InputError(
-            f"{source}: no private key of a node; make one with"
-            ' `ssh-keygen -t ecdsa -b 384 -N "" -f node`'
+            f"{source}: no private key of a node; securefl identity new makes one, as"
+            ' `ssh-keygen -t ecdsa -b 384 -N "" -f node` does'
         )
     return found

@@ -108,7 +108,7 @@ def test_an_address_without_host_or_port_is_refused(parties: Path, address: str)
 def test_a_key_that_is_none_is_refused(parties: Path) -> None:
     key = parties / "c0.key"
     found = refused(*node(parties, "h:1", "--auth-supernode-private-key", key))
-    assert found.startswith(f"error: {key}: no private key of a node; make one with `ssh-keygen")
+    assert found.startswith(f"error: {key}: no private key of a node; securefl identity new makes")
 
 
 def test_an_untrusted_certificate_is_said_at_once(parties: Path, encrypted: Here) -> None:

@@ -252,6 +252,27 @@ def test_strangers_and_the_server_itself_get_no_message(folder: Path) -> None:
             assert client.call("POST", "/training", b"nothing").status == 422
 
 
+def test_the_doctor_looks_at_a_training_server(folder: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with server(folder, config(folder), port):
+        code, out, _ = run("doctor", "--server", url)
+    assert code == 0
+    assert [line.split(":")[0] for line in out.splitlines()] == ["ok   port", "ok   clock"]
+    code, out, _ = run("doctor", "--server", url)
+    assert code == 1
+    assert "is the server running" in out
+
+
+def test_members_that_are_no_clients_get_no_message(folder: Path) -> None:
+    port, plan = free_port(), config(folder)
+    members = json.loads((folder / "members.json").read_text())
+    members["querier"] = write_identity(folder / "querier.key")
+    (folder / "members.json").write_text(json.dumps(members))
+    with server(folder, plan, port), line(folder, "querier", port) as querier:
+        assert fetch(querier).status == 403
+
+
 def test_a_server_with_another_key_is_not_believed(folder: Path) -> None:
     """It has the members' file, and not the server's secret."""
     port, plan = free_port(), config(folder)
@@ -306,5 +327,5 @@ def test_a_members_file_without_the_server_is_refused_at_the_client(folder: Path
     keys = json.loads((folder / "members.json").read_text())
     del keys[SERVER]
     (folder / "members.json").write_text(json.dumps(keys))
-    with pytest.raises(InputError, match='has no "server"; add the public half'):
+    with pytest.raises(InputError, match='has no "server"; add its keys'):
         read_circle(folder / "members.json")

@@ -1,0 +1,57 @@
+"""`securefl identity`: what a party is known by, and the list of all parties."""
+
+from pathlib import Path
+
+import click
+
+from cli.output import Output, output_options
+
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def identity() -> None:
+    """Make a party's keys, once for all that it takes part in; docs/deploy.md shows the way."""
+
+
+@identity.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", help="Of the party, as everybody lists it; default: the folder's.")
+@click.option(
+    "--keep", type=_file, help="A secret file that it has already (serve or flower identity)."
+)
+@output_options
+def new(output: Output, folder: Path, name: str | None, keep: Path | None) -> None:
+    """Make FOLDER with a party's secret keys, and two files to hand out."""
+    from secure_fl.crypto.party import make_party
+
+    named = folder.absolute().name if name is None else name
+    made = make_party(folder, named, keep)
+    card, node = folder / f"{named}.member", folder / f"{named}.pub"
+    output.result(
+        {"folder": str(folder), "name": named, "public": made.listed[named].hex()},
+        f"{folder}: made, for this machine alone\n"
+        f"{card}: send it to whoever gathers members.json\n"
+        f"{node}: send it to whoever runs a SuperLink",
+    )
+
+
+@identity.command()
+@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=_file)
+@output_options
+def gather(output: Output, out: Path, files: tuple[Path, ...]) -> None:
+    """Write the list of members OUT from FILES: *.member of all parties, or lists."""
+    from fhe.envelope import write_atomic
+    from secure_fl.crypto.party import gather as gathered
+    from secure_fl.errors import InputError
+
+    if out.exists():
+        raise InputError(f"{out}: exists already; choose another file")
+    made = gathered(files)
+    write_atomic(out, made.to_json())
+    output.result(
+        {"members": list(made.listed), "fingerprint": made.fingerprint},
+        f"{out}: {', '.join(made.listed)}; fingerprint {made.fingerprint}; give it to all, and"
+        " compare this by telephone (securefl doctor)",
+    )
