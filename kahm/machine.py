@@ -24,10 +24,11 @@ MIN_RANGE = 1e-3
 RANK_TOLERANCE = 1e-14
 """Variance relative to the largest below which an eigenvalue is rounding, not a direction."""
 
-Regularisation = Literal["absolute", "relative"]
+Regularisation = Literal["absolute", "relative", "relative-floor"]
 """lambda* of eq. (149), which is in the data's units squared, or the same of the records divided by
 their root mean square, whatever unit they are in: folds then do not depend on a factor on all
-features (A of c X at c x is c A(x)). Only the first is the paper's."""
+features (A of c X at c x is c A(x)). Under the third one it also bounds how near a machine without
+a kernel comes, see `least_distance_sq`. Only the first is the paper's."""
 
 REGULARISATIONS: tuple[Regularisation, ...] = get_args(Regularisation)
 
@@ -108,9 +109,32 @@ def fixed_point(eigenvalues: Array, energies: Array, tau: float) -> float:
     return float(brentq(gap, 0.0, upper, xtol=1e-14 * upper, rtol=1e-14))
 
 
+def least_distance_sq(records: Array, kind: Regularisation, factor: float) -> float:
+    """How near a machine that holds a single record may come to a point, squared.
+
+    Machines of many records measure more than 0 at their own, by lambda. One that folds every point
+    onto a single record has no kernel for lambda to act on: it measures 0 there however smooth the
+    others are, and takes every query that equals its record from them. H_X of eq. (135), which does
+    not divide by the sum of its weights, would leave that record lambda / (1 + lambda) of its
+    length short. Where the kind is "relative-floor", no distance counts as less than this share of
+    the records' root mean square length: a record's own says where it lies, not how others spread.
+
+    Args:
+        records: all that a bank holds, shape (R, d).
+        kind: one of REGULARISATIONS; 0 is returned for the others.
+        factor: on lambda.
+    """
+    if kind != "relative-floor":
+        return 0.0
+    alone = np.ones(1)
+    lam = factor * (fixed_point(alone, alone, 2.0) + 2.0)
+    squares = float(np.einsum("nd,nd->", records, records, dtype=np.float64))
+    return (lam / (1.0 + lam)) ** 2 * squares / len(records)
+
+
 def strength(K: Array, X: Array, kind: Regularisation = "absolute") -> float:
     """lambda* of eq. (149), of the records as they are or over their root mean square."""
-    if kind == "relative":
+    if kind != "absolute":
         largest = float(np.abs(X).max()) or 1.0  # first, for squares of tiny records vanish
         X = X / largest
         X = X / (float(np.sqrt(np.mean(np.square(X)))) or 1.0)
@@ -139,12 +163,14 @@ class KAHM:
             mean of the records.
         solver: Cholesky factor of K_X + lambda* I, as `scipy.linalg.cho_factor` returns it.
         centre: what is taken from records and points before any product, shape (d,).
+        floor: least squared distance from a point to its image, see `least_distance_sq`.
     """
 
     records: Array
     centre: Array
     whitening: Array
     solver: tuple[Array, bool] | None
+    floor: float = 0.0
 
     @classmethod
     def fit(
@@ -169,7 +195,8 @@ class KAHM:
         whitening = encoding.directions / np.sqrt(encoding.variances)[:, None]
         centre, about = centred(records)
         if len(whitening) == 0:
-            return cls(records, centre, whitening, None)
+            floor = least_distance_sq(records, regularisation, factor)
+            return cls(records, centre, whitening, None, floor)
         encoded = about @ whitening.T
         K = np.exp(kernel_exponents(encoded, encoded))
         K[np.diag_indices_from(K)] += factor * strength(K, records, regularisation)
@@ -202,7 +229,7 @@ class KAHM:
         points = points.astype(np.float64)
         images = self.weights(points) @ self._about
         folds = (points - self.centre) - images
-        return measure_folds(points, self.centre + images, folds, measure)
+        return measure_folds(points, self.centre + images, folds, measure, self.floor)
 
     @property
     def _about(self) -> Array:
