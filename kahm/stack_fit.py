@@ -38,6 +38,8 @@ def _strength(
     energies = np.maximum(energies, 0.0) / n_values
     upper = energies.sum(axis=1)
     tau = 2.0 * np.trace(G, axis1=1, axis2=2) / n_values
+    # Records that are all zero have no kernel either, and no lambda; 0 / 0 would only warn of it.
+    tau = np.maximum(tau, np.finfo(tau.dtype).tiny)
     low, high = np.zeros_like(upper), upper
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kahm import KAHM, MEASURES, Bank, InputError
+from kahm import KAHM, MEASURES, REGULARISATIONS, Bank, InputError
 from kahm.measures import combine
 from kahm.stack import by_count
 
@@ -209,6 +209,15 @@ def test_a_floor_bounds_machines_of_one_record_and_no_others(measure, dtype):
     np.testing.assert_array_equal(found[:, 2], plain.measures(points, measure)[:, 2])
     assert plain.measures(points, "euclidean")[0, 0] == 0
     np.testing.assert_array_equal(Bank.merge([bounded, bounded]).measures(points, measure), found)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+def test_batches_of_zeros_are_fitted_without_a_warning(regularisation):
+    batches = [np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)]
+    bank = Bank.fit(batches, [0, 1], 2, regularisation=regularisation)
+    assert bank.sizes.tolist() == [1, 4]
+    assert np.all(np.isfinite(bank.measures(np.zeros((1, 2)))))
 
 
 def test_a_floor_has_no_unit():
