@@ -48,7 +48,7 @@ def _range(text: str) -> tuple[float, float]:
 @click.option(
     "--lambdas",
     callback=_listed(_kernel),
-    help="Heads: e.g. absolute,relative:0.04,relative:1, with the factor on lambda.",
+    help="Heads: e.g. absolute,relative-floor:0.04,relative:1, with the factor on lambda.",
 )
 @click.option("--measures", callback=_listed(str), help="Heads: e.g. folding,product.")
 @click.option("--bits", callback=_listed(int), help="Heads: of the codes; default: no rounding.")
@@ -138,7 +138,7 @@ def _choices(
         kernels = [
             HeadChoice(batch_size=size, regularisation=kind, regularisation_factor=factor)
             for size in batch_sizes or (2, 5, 20, 100)
-            for kind, factor in lambdas or (("relative", 0.04), ("relative", 1.0))
+            for kind, factor in lambdas or (("relative-floor", 0.04), ("relative-floor", 1.0))
         ]
     codes = itertools.product(measures or ("folding",), bits or (None,), ranges or ((0.0, 1.0),))
     return tuple(

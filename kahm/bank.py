@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kahm._typing import Array, IntArray
 from kahm.checks import feature_matrix
 from kahm.errors import InputError
-from kahm.machine import Regularisation, check_regularisation
+from kahm.machine import Regularisation, check_regularisation, least_distance_sq
 from kahm.measures import Measure, check_measure
 from kahm.stack import (
     Doubt,
@@ -28,11 +28,11 @@ from kahm.stack import (
     Stack,
     Workspace,
     by_count,
-    fit_stack,
     join_stacks,
     measure_from_records,
     measure_stack,
 )
+from kahm.stack_fit import fit_stack
 from kahm.threads import SMALL, one_thread
 
 DOUBT = {
@@ -153,6 +153,9 @@ class Bank:
                 return bank, more
         order = np.argsort(sizes, kind="stable")
         records = np.concatenate([checked[i] for i in order])
+        if 1 in stacks:
+            floor = least_distance_sq(records, regularisation, factor)
+            stacks[1] = replace(stacks[1], floor=np.full(stacks[1].n_machines, floor))
         bank = cls(records, sizes[order], cells[order], n_cells, tuple(stacks.values()))
         return bank, np.zeros(len(sizes), bool)
 
@@ -250,6 +253,11 @@ class Bank:
     def n_features(self) -> int:
         """d."""
         return int(self.records.shape[1])
+
+    @property
+    def floors(self) -> Array:
+        """Least squared distance of each machine, shape (M,), see `least_distance_sq`."""
+        return np.concatenate([stack.floor for stack in self.stacks])
 
     def measures(self, queries: object, measure: Measure = "folding") -> Array:
         """The smallest measure of each cell (eqs. 121, 123), shape (queries, n_cells), in [0, 1].

@@ -25,7 +25,8 @@ class SpaceFoldingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         dtype: of the stored records: "float64", or "float32" at half the time and memory, with
             measures to 1e-5.
         regularisation: "absolute", lambda* of eq. (149), or "relative": of the records over their
-            root mean square, so that folds do not depend on the unit of the features.
+            root mean square, so that folds do not depend on the unit of the features; or
+            "relative-floor", under which a machine of a single record does not measure 0 at it.
         regularisation_factor: on lambda*, above 0.
         random_state: seed or Generator of the clusters' first centres.
 

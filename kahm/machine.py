@@ -24,10 +24,17 @@ MIN_RANGE = 1e-3
 RANK_TOLERANCE = 1e-14
 """Variance relative to the largest below which an eigenvalue is rounding, not a direction."""
 
-Regularisation = Literal["absolute", "relative"]
+_LEAST_SHIFT = 1e-6
+"""What must be added to a kernel's diagonal for its Cholesky factor to be trusted."""
+_MOST_STEPS = 8
+_LAST_STEP = 1e-8
+"""Of lambda*; its square, which is what the solution is then wrong by, is below rounding."""
+
+Regularisation = Literal["absolute", "relative", "relative-floor"]
 """lambda* of eq. (149), which is in the data's units squared, or the same of the records divided by
 their root mean square, whatever unit they are in: folds then do not depend on a factor on all
-features (A of c X at c x is c A(x)). Only the first is the paper's."""
+features (A of c X at c x is c A(x)). Under the third one it also bounds how near a machine without
+a kernel comes, see `least_distance_sq`. Only the first is the paper's."""
 
 REGULARISATIONS: tuple[Regularisation, ...] = get_args(Regularisation)
 
@@ -108,9 +115,32 @@ def fixed_point(eigenvalues: Array, energies: Array, tau: float) -> float:
     return float(brentq(gap, 0.0, upper, xtol=1e-14 * upper, rtol=1e-14))
 
 
+def least_distance_sq(records: Array, kind: Regularisation, factor: float) -> float:
+    """How near a machine that holds a single record may come to a point, squared.
+
+    Machines of many records measure more than 0 at their own, by lambda. One that folds every point
+    onto a single record has no kernel for lambda to act on: it measures 0 there however smooth the
+    others are, and takes every query that equals its record from them. H_X of eq. (135), which does
+    not divide by the sum of its weights, would leave that record lambda / (1 + lambda) of its
+    length short. Where the kind is "relative-floor", no distance counts as less than this share of
+    the records' root mean square length: a record's own says where it lies, not how others spread.
+
+    Args:
+        records: all that a bank holds, shape (R, d).
+        kind: one of REGULARISATIONS; 0 is returned for the others.
+        factor: on lambda.
+    """
+    if kind != "relative-floor":
+        return 0.0
+    alone = np.ones(1)
+    lam = factor * (fixed_point(alone, alone, 2.0) + 2.0)
+    squares = float(np.einsum("nd,nd->", records, records, dtype=np.float64))
+    return (lam / (1.0 + lam)) ** 2 * squares / len(records)
+
+
 def strength(K: Array, X: Array, kind: Regularisation = "absolute") -> float:
     """lambda* of eq. (149), of the records as they are or over their root mean square."""
-    if kind == "relative":
+    if kind != "absolute":
         largest = float(np.abs(X).max()) or 1.0  # first, for squares of tiny records vanish
         X = X / largest
         X = X / (float(np.sqrt(np.mean(np.square(X)))) or 1.0)
@@ -139,12 +169,14 @@ class KAHM:
             mean of the records.
         solver: Cholesky factor of K_X + lambda* I, as `scipy.linalg.cho_factor` returns it.
         centre: what is taken from records and points before any product, shape (d,).
+        floor: least squared distance from a point to its image, see `least_distance_sq`.
     """
 
     records: Array
     centre: Array
     whitening: Array
     solver: tuple[Array, bool] | None
+    floor: float = 0.0
 
     @classmethod
     def fit(
@@ -169,7 +201,8 @@ class KAHM:
         whitening = encoding.directions / np.sqrt(encoding.variances)[:, None]
         centre, about = centred(records)
         if len(whitening) == 0:
-            return cls(records, centre, whitening, None)
+            floor = least_distance_sq(records, regularisation, factor)
+            return cls(records, centre, whitening, None, floor)
         encoded = about @ whitening.T
         K = np.exp(kernel_exponents(encoded, encoded))
         K[np.diag_indices_from(K)] += factor * strength(K, records, regularisation)
@@ -202,7 +235,7 @@ class KAHM:
         points = points.astype(np.float64)
         images = self.weights(points) @ self._about
         folds = (points - self.centre) - images
-        return measure_folds(points, self.centre + images, folds, measure)
+        return measure_folds(points, self.centre + images, folds, measure, self.floor)
 
     @property
     def _about(self) -> Array:
@@ -225,24 +258,71 @@ def smoother(X: object) -> Array:
     Records that do not spread have no kernel; every one is then replaced by their mean, in keeping
     with what their machine folds points to.
     """
-    kept, directions = _kept(feature_matrix(X, name="records").astype(np.float64))
+    X = feature_matrix(X, name="records").astype(np.float64)
+    K = _own_kernel(X)
+    if K is None:
+        return np.full((len(X), len(X)), 1.0 / len(X))
+    kept, directions = _shares(K, X)
     return (directions * kept) @ directions.T
 
 
 def smoothed(X: Array) -> Array:
     """H_X^T X without H_X itself, a third of the work; X as `smoother` takes it, float64."""
-    kept, directions = _kept(X)
-    return directions @ (kept[:, None] * (directions.T @ X))
+    K = _own_kernel(X)
+    if K is None:
+        return np.broadcast_to(X.mean(axis=0), X.shape).copy()
+    solved = _ridge_solution(K, X)
+    if solved is None:
+        kept, directions = _shares(K, X)
+        return directions @ (kept[:, None] * (directions.T @ X))
+    lam, solution = solved
+    return X - lam * solution
 
 
-def _kept(X: Array) -> tuple[Array, Array]:
-    """What H_X keeps of the directions that it does not turn: shares (r,), directions (N, r).
+def _ridge_solution(K: Array, X: Array) -> tuple[float, Array] | None:
+    """lambda* of eq. (149) and (K + lambda* I)^-1 X, without eigenvectors of K.
+
+    lambda* = s where s^2 |(K + s I)^-1 X|^2 / (d N) = s - tau, eq. (150), and s is in
+    [tau, 3 tau / 2]. Halley's steps on that take two or three factorisations, a tenth each of what
+    a decomposition takes. None where K + s I is too near a singular matrix for one.
+    """
+    tau = 2.0 * float(np.sum(np.square(X))) / X.size
+    if not tau > _LEAST_SHIFT:
+        return None
+    s = 1.25 * tau
+    for _ in range(_MOST_STEPS):
+        shifted = K.copy()
+        shifted[np.diag_indices_from(K)] += s
+        factor = cho_factor(shifted, overwrite_a=True, check_finite=False)
+        first = cho_solve(factor, X, check_finite=False)
+        second = cho_solve(factor, first, check_finite=False)
+        pairs = (first, first), (first, second), (second, second)
+        squares, mixed, seconds = (float(np.vdot(a, b)) / X.size for a, b in pairs)
+        gap = s * s * squares - (s - tau)
+        slope = 2.0 * s * squares - 2.0 * s * s * mixed - 1.0
+        bend = 2.0 * squares - 8.0 * s * mixed + 6.0 * s * s * seconds
+        new = s - 2.0 * gap * slope / (2.0 * slope * slope - gap * bend)
+        step, s = new - s, new
+        if not tau <= s <= 1.5 * tau:
+            return None
+        if abs(step) <= _LAST_STEP * s:
+            return s, first - step * second
+    return None
+
+
+def _own_kernel(X: Array) -> Array | None:
+    """The kernel matrix of records with each other, (N, N); None where they do not spread."""
+    encoding = encode(X)
+    if len(encoding.variances) == 0:
+        return None
+    encoded = centred(X)[1] @ (encoding.directions / np.sqrt(encoding.variances)[:, None]).T
+    return np.exp(kernel_exponents(encoded, encoded))
+
+
+def _shares(K: Array, X: Array) -> tuple[Array, Array]:
+    """What H_X keeps of the directions that it does not turn: shares (N,), directions (N, N).
 
     The decomposition of K that lambda* takes gives (K + lambda* I)^-1 K as well.
     """
-    encoding = encode(X)
-    if len(encoding.variances) == 0:
-        return np.ones(1), np.full((len(X), 1), len(X) ** -0.5)
-    encoded = centred(X)[1] @ (encoding.directions / np.sqrt(encoding.variances)[:, None]).T
-    eigenvalues, eigenvectors = np.linalg.eigh(np.exp(kernel_exponents(encoded, encoded)))
+    eigenvalues, eigenvectors = np.linalg.eigh(K)
     return eigenvalues / (eigenvalues + _strength_in(eigenvalues, eigenvectors, X)), eigenvectors

@@ -82,7 +82,9 @@ def combine(distance_sq: Array, angle: Array, measure: Measure) -> Array:
     return _COMBINE[measure](euclidean_measure(distance_sq), angle)
 
 
-def measure_folds(points: Array, images: Array, folds: Array, measure: Measure) -> Array:
+def measure_folds(
+    points: Array, images: Array, folds: Array, measure: Measure, floor: Array | float = 0.0
+) -> Array:
     """The measure from points, their images and the differences of the two.
 
     Where all features have a large offset the difference of rounded points and images has lost
@@ -93,12 +95,14 @@ def measure_folds(points: Array, images: Array, folds: Array, measure: Measure) 
         images: A(x), shape (n, d), float64.
         folds: x - A(x), shape (n, d), float64.
         measure: which of MEASURES.
+        floor: what squared distances count at least; one number, or shape (n,).
 
     Returns:
         Values in [0, 1], shape (n,).
     """
     norms = [np.linalg.norm(vectors, axis=1) for vectors in (points, images, folds)]
-    return combine(np.square(norms[2]), _angle(points, images, folds, norms), measure)
+    distance_sq = np.maximum(np.square(norms[2]), floor)
+    return combine(distance_sq, _angle(points, images, folds, norms), measure)
 
 
 def _angle(points: Array, images: Array, folds: Array, norms: list[Array]) -> Array:

@@ -24,19 +24,11 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from kahm._typing import Array, IntArray
-from kahm.machine import (
-    MAX_DIRECTIONS,
-    MIN_RANGE,
-    RANK_TOLERANCE,
-    Regularisation,
-    nonzero,
-)
+from kahm.machine import nonzero
 from kahm.measures import Measure, angle_share, combine, half_sine_sq, measure_folds
 
 _ROUNDINGS = 32
 """How many roundings of its terms a sum of few products may be wrong by."""
-_BISECTIONS = 64
-"""Halvings of [0, tau/2]; the interval is then below the rounding of lambda* >= tau."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +40,13 @@ class Stack:
             shape (m, N, r); columns of directions that are not kept are 0.
         inverse: 1/S, shape (m, r), 0 for directions that are not kept.
         solver: R, shape (m, N, N).
+        floor: least squared distances, shape (m,); 0 unless N = 1.
     """
 
     encoded: Array
     inverse: Array
     solver: Array
+    floor: Array
 
     @property
     def n_machines(self) -> int:
@@ -65,7 +59,8 @@ class Stack:
         return int(self.solver.shape[2])
 
     def __getitem__(self, machines: slice | IntArray | list[int]) -> "Stack":
-        return Stack(self.encoded[machines], self.inverse[machines], self.solver[machines])
+        parts = (self.encoded, self.inverse, self.solver, self.floor)
+        return Stack(*(each[machines] for each in parts))
 
     def products(self, Z: Array, origin: Array | None, dtype: type) -> "Products":
         """What evaluates these machines from products with their records.
@@ -87,7 +82,8 @@ class Stack:
         lengths = np.diagonal(G, axis1=1, axis2=2)
         stretch = np.sqrt((np.square(B) @ lengths[:, :, None]).max(axis=(1, 2)))
         score, gram = np.concatenate([B, R], axis=1), np.concatenate(rows, axis=1)
-        return Products(*(each.astype(dtype) for each in (score, offset, gram, stretch)))
+        parts = (score, offset, gram, stretch, self.floor)
+        return Products(*(each.astype(dtype) for each in parts))
 
 
 @dataclass(frozen=True)
@@ -101,12 +97,14 @@ class Products:
             (m, N + 1 or N + 2, N).
         stretch: the length of a row of B with every entry times the length of its record, the
             largest one, shape (m,). An exponent's rounding error is about this times |z| roundings.
+        floor: as in `Stack`.
     """
 
     score: Array
     offset: Array
     gram: Array
     stretch: Array
+    floor: Array
 
     @property
     def n_machines(self) -> int:
@@ -119,7 +117,7 @@ class Products:
         return int(self.score.shape[2])
 
     def __getitem__(self, machines: slice) -> "Products":
-        parts = (self.score, self.offset, self.gram, self.stretch)
+        parts = (self.score, self.offset, self.gram, self.stretch, self.floor)
         return Products(*(each[machines] for each in parts))
 
 
@@ -131,86 +129,8 @@ def join_stacks(stacks: Sequence[Stack]) -> Stack:
         np.concatenate([stack.encoded for stack in stacks]),
         np.concatenate([stack.inverse for stack in stacks]),
         np.concatenate([stack.solver for stack in stacks]),
+        np.concatenate([stack.floor for stack in stacks]),
     )
-
-
-def kept_directions(singular: Array, U: Array) -> NDArray[np.bool_]:
-    """Which principal directions Algorithm 1 keeps, as a mask of shape (m, r).
-
-    Args:
-        singular: singular values of the centred records, shape (m, r), descending.
-        U: left singular vectors, shape (m, N, r).
-    """
-    n_records = U.shape[1]
-    spread = np.ptp(U * singular[:, None, :], axis=1) >= MIN_RANGE
-    real = np.square(singular) > RANK_TOLERANCE * np.square(singular[:, :1])
-    kept = np.logical_and.accumulate(spread & real, axis=1)
-    kept[:, min(MAX_DIRECTIONS, n_records - 1) :] = False
-    return kept
-
-
-def _strength(
-    eigenvalues: Array, eigenvectors: Array, G: Array, n_features: int, kind: Regularisation
-) -> Array:
-    """lambda* of eq. (149) for every machine, shape (m,), by bisection of eq. (150)."""
-    n_values = G.shape[1] * n_features
-    if kind == "relative":
-        squares = np.trace(G, axis1=1, axis2=2)
-        G = G * (n_values / np.where(squares > 0, squares, 1.0))[:, None, None]
-    energies = np.einsum("mni,mnk,mki->mi", eigenvectors, G, eigenvectors, optimize=True)
-    energies = np.maximum(energies, 0.0) / n_values
-    upper = energies.sum(axis=1)
-    tau = 2.0 * np.trace(G, axis1=1, axis2=2) / n_values
-    low, high = np.zeros_like(upper), upper
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        shift = (middle + tau)[:, None]
-        above = np.sum(np.square(shift / (eigenvalues + shift)) * energies, axis=1) > middle
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return 0.5 * (low + high) + tau
-
-
-def fit_stack(
-    records: Array, regularisation: Regularisation = "absolute", factor: float = 1.0
-) -> tuple[Stack, NDArray[np.bool_]]:
-    """Fits machines of equal size.
-
-    Args:
-        records: shape (m, N, d), float64.
-        regularisation: one of `kahm.machine.REGULARISATIONS`.
-        factor: on lambda*.
-
-    Returns:
-        The stack, and a mask (m,) of the machines whose records do not spread; their rows of the
-        stack are meaningless, for such a machine folds everything onto its mean.
-    """
-    n_machines, n_records, n_features = records.shape
-    if n_records == 1:
-        none = np.zeros((n_machines, 1, 1))
-        return Stack(none, none[:, 0], none + 1), np.zeros(n_machines, bool)
-    G = records @ records.transpose(0, 2, 1)
-    about = records - records.mean(axis=1, keepdims=True)
-    # The mean is rounded in units of an offset; the mean of what is left is not.
-    about -= about.mean(axis=1, keepdims=True)
-    U, singular, _ = np.linalg.svd(about, full_matrices=False)
-    kept = kept_directions(singular, U)
-    # The columns behind are 0, and need no memory.
-    widest = max(1, int(kept.sum(axis=1).max()))
-    U, singular, kept = U[:, :, :widest], singular[:, :widest], kept[:, :widest]
-    n_kept = kept.sum(axis=1)
-    flat = n_kept == 0
-    rest = (n_records - 1) / np.maximum(n_kept, 1)
-    encoded = U * (kept * np.sqrt(rest)[:, None])[:, None, :]
-    inverse = np.divide(1.0, singular, out=np.zeros_like(singular), where=kept)
-    inner = encoded @ encoded.transpose(0, 2, 1)
-    norms = np.diagonal(inner, axis1=1, axis2=2)
-    K = np.exp(np.minimum(inner - 0.5 * (norms[:, :, None] + norms[:, None, :]), 0.0))
-    eigenvalues, vectors = np.linalg.eigh(K)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    strength = factor * _strength(eigenvalues, vectors, G, n_features, regularisation)
-    lam = np.where(flat, 1.0, strength)[:, None]
-    solver = (vectors * (lam / (eigenvalues + lam))[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return Stack(encoded, inverse, solver), flat
 
 
 @dataclass
@@ -330,6 +250,8 @@ def measure_stack(
         half, unsure = _half_about_origin(distance_sq, queries.point_sq, gap, size, doubt)
         distrusted |= unsure
     distrusted |= half > 1.0 - 0.1 * doubt.closeness
+    if products.size == 1:
+        np.maximum(distance_sq, products.floor[:, None], out=distance_sq)
     return combine(distance_sq, angle_share(half), measure), distrusted
 
 
@@ -375,8 +297,9 @@ def measure_from_records(stack: Stack, records: Array, queries: Array, measure: 
     memberships = kernel @ stack.solver
     images = memberships / nonzero(memberships.sum(axis=2, keepdims=True)) @ about
     vectors = (queries, centre + images, z - images)
-    flat = [each.reshape(-1, queries.shape[2]) for each in vectors]
-    return measure_folds(flat[0], flat[1], flat[2], measure).reshape(queries.shape[:2])
+    points, folded, folds = (each.reshape(-1, queries.shape[2]) for each in vectors)
+    floor = np.repeat(stack.floor, queries.shape[1])
+    return measure_folds(points, folded, folds, measure, floor).reshape(queries.shape[:2])
 
 
 def by_count(pairs: NDArray[np.bool_], most: int) -> Iterator[tuple[IntArray, IntArray]]:

@@ -98,7 +98,8 @@ def explain(run: Path, client: str, query: Array) -> Explanation:
     image = fitted.fold(x)
     fold = (x - fitted.centre) - (image - fitted.centre)
     angle = float(measure_folds(x, image, fold, "cosine")[0])
-    exact = float(measure_folds(x, image, fold, manifest.measure)[0])  # type: ignore[arg-type]  # as above
+    floor = float(bank.floors[machine])
+    exact = float(measure_folds(x, image, fold, manifest.measure, floor)[0])  # type: ignore[arg-type]  # as above
     index = load_index(run, client, manifest) if index_path(run, client).exists() else None
     if index is not None:
         Living.of(arrays, index, str(run))

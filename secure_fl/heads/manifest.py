@@ -89,7 +89,8 @@ class Manifest:
         batching: how a client's records of a class are split into batches.
         measure: option of eq. (102).
         regularisation: lambda* of eq. (149), "absolute", or "relative" to the records' root mean
-            square; "absolute" in manifests that do not say.
+            square, also with a floor for machines of single records; "absolute" in manifests that
+            do not say.
         regularisation_factor: on lambda*, above 0; 1 in manifests that do not say.
         tried: settings that were compared before, with records that each classified rightly,
             records in all and the loss that decided (`secure_fl.trainers.head_tuning`), by

@@ -76,11 +76,11 @@ class HeadChoice:
 
 
 CANDIDATES = (
-    HeadChoice(batch_size=2, regularisation="relative", regularisation_factor=0.2),
-    HeadChoice(batch_size=5, regularisation="relative", regularisation_factor=0.04),
-    HeadChoice(batch_size=5, regularisation="relative"),
-    HeadChoice(batch_size=20, regularisation="relative", regularisation_factor=0.09),
-    HeadChoice(batch_size=100, regularisation="relative"),
+    HeadChoice(batch_size=2, regularisation="relative-floor", regularisation_factor=0.2),
+    HeadChoice(batch_size=5, regularisation="relative-floor", regularisation_factor=0.04),
+    HeadChoice(batch_size=5, regularisation="relative-floor"),
+    HeadChoice(batch_size=20, regularisation="relative-floor", regularisation_factor=0.09),
+    HeadChoice(batch_size=100, regularisation="relative-floor"),
 )
 """From fine to smooth. The first is the cheapest, and tells scalings apart as well as all do."""
 

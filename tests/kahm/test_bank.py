@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kahm import KAHM, MEASURES, Bank, InputError
+from kahm import KAHM, MEASURES, REGULARISATIONS, Bank, InputError
+from kahm.measures import combine
 from kahm.stack import by_count
 
 
@@ -180,6 +181,58 @@ def test_folds_by_a_relative_lambda_scale_with_the_data(seed, sizes, d, factor):
     np.testing.assert_allclose(scaled, plain, rtol=0, atol=1e-6)
     reference = [KAHM.fit(batch, "relative").measure(points, "cosine") for batch in batches]
     np.testing.assert_allclose(plain, np.stack(reference, axis=1), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_floor_bounds_machines_of_one_record_and_no_others(measure, dtype):
+    """The fixed point of eq. (150) for K = 1 and a record of root mean square 1 is a cubic's."""
+    factor, rng = 0.3, np.random.default_rng(2)
+    lone, equal = np.array([[0.5, 0.0, 2.0]]), np.full((4, 3), -1.5)
+    batches = [lone, equal, rng.normal(size=(9, 3))]
+    points = np.concatenate([lone, equal[:1], lone + 1e-3, rng.normal(size=(5, 3))])
+    kinds = ("relative", "relative-floor")
+    plain, bounded = (
+        Bank.fit(batches, range(3), 3, dtype=dtype, regularisation=kind, factor=factor)
+        for kind in kinds
+    )
+    # e (e + 3)^2 = (e + 2)^2
+    (e,) = (root.real for root in np.roots([1, 5, 5, -4]) if abs(root.imag) < 1e-9 < root.real)
+    lam = factor * (e + 2)
+    stored = np.concatenate([lone, equal[:1], batches[2]])
+    least = lam / (1 + lam) * np.sqrt(np.mean(np.sum(np.square(stored), axis=1)))
+    distances = np.stack([np.linalg.norm(points - each[0], axis=1) for each in (lone, equal)])
+    angle = plain.measures(points, "cosine")
+    found = bounded.measures(points, measure)
+    expected = combine(np.square(np.maximum(distances, least)).T, angle[:, :2], measure)
+    np.testing.assert_allclose(found[:, :2], expected, rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(found[:, 2], plain.measures(points, measure)[:, 2])
+    assert plain.measures(points, "euclidean")[0, 0] == 0
+    np.testing.assert_array_equal(Bank.merge([bounded, bounded]).measures(points, measure), found)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+def test_batches_of_zeros_are_fitted_without_a_warning(regularisation):
+    batches = [np.zeros((4, 2)), np.arange(8.0).reshape(4, 2)]
+    bank = Bank.fit(batches, [0, 1], 2, regularisation=regularisation)
+    assert bank.sizes.tolist() == [1, 4]
+    assert np.all(np.isfinite(bank.measures(np.zeros((1, 2)))))
+
+
+def test_a_floor_has_no_unit():
+    rng = np.random.default_rng(3)
+    batches, points = ragged(rng, [1, 1, 5], 4), rng.normal(size=(6, 4))
+    one, other = (
+        Bank.fit([c * each for each in batches], range(3), 3, regularisation="relative-floor")
+        for c in (1.0, 37.0)
+    )
+    np.testing.assert_allclose(other.floors, 37.0**2 * one.floors, rtol=1e-6)
+    assert one.floors[0] == one.floors[1] > one.floors[2] == 0
+    machine = KAHM.fit(batches[0], "relative-floor")
+    alone = Bank.fit(batches[:1], [0], 1, dtype=np.float64, regularisation="relative-floor")
+    np.testing.assert_allclose(alone.measures(points)[:, 0], machine.measure(points), atol=1e-9)
+    assert machine.measure(batches[0])[0] > 0 == KAHM.fit(batches[0]).measure(batches[0])[0]
 
 
 def test_an_unknown_regularisation_is_refused():

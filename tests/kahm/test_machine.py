@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from kahm import KAHM, MEASURES, InputError, smoother
-from kahm.machine import encode, fixed_point, kernel_exponents, strength
+from kahm.machine import encode, fixed_point, kernel_exponents, smoothed, strength
 
 CASES = ("digits1_N6", "digits3_N40", "digits8_N100", "gauss2d_N30")
 
@@ -177,3 +177,19 @@ def test_no_record_is_refused():
 
 settings.register_profile("default", deadline=None)
 settings.load_profile("default")
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 60),
+    d=st.integers(1, 30),
+    scale=st.sampled_from([1e-4, 1e-2, 1.0, 1e3]),
+    offset=st.sampled_from([0.0, 3.0]),
+)
+def test_smoothing_by_factorisations_is_the_product_with_the_smoother(seed, n, d, scale, offset):
+    """The smoother has K's eigenvectors, and takes eq. (150) by another root finder."""
+    rng = np.random.default_rng(seed)
+    X = scale * (rng.normal(size=(n, d)) + offset)
+    expected = smoother(X) @ X
+    np.testing.assert_allclose(smoothed(X), expected, rtol=0, atol=1e-11 * np.abs(X).max())

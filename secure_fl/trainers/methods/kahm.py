@@ -65,7 +65,8 @@ class KAHMHeads(CodedHeads):
     regularisation: str | None = setting(
         None,
         "lambda of a machine's kernel: absolute, eq. (149), or relative to the batch's root mean"
-        " square; default: tuned, absolute where privacy is promised or --batch-size given",
+        " square, also with a floor under what machines of a single record measure; default: tuned,"
+        " absolute where privacy is promised or --batch-size given",
         kind="choice",
         choices=REGULARISATIONS,
         option="lambda",

@@ -96,7 +96,7 @@ SCALED = {
     arrivals(),
     st.sampled_from(MEASURES),
     st.sampled_from(BATCHINGS),
-    st.sampled_from([{}, SCALED]),
+    st.sampled_from([{}, SCALED, {"regularisation": "relative-floor"}]),
     st.data(),
 )
 def test_a_head_that_lived_is_the_head_fitted_at_once(parts, measure, batching, scaled, data):
@@ -121,7 +121,7 @@ def test_a_head_that_lived_is_the_head_fitted_at_once(parts, measure, batching, 
 
 
 def test_scaled_heads_are_updated_explained_and_forgotten_by_features_as_in_the_file(tmp_path):
-    facts = manifest(**SCALED)
+    facts = manifest(**{**SCALED, "regularisation": "relative-floor"})
     rng = np.random.default_rng(5)
     near = np.array(SCALED["offsets"]), np.array(SCALED["spreads"])
     parts = [(near[0] + near[1] * rng.normal(size=(n, 3)), np.arange(n) % 3) for n in (14, 10)]

@@ -93,6 +93,26 @@ def test_settings_are_told_apart_where_clients_of_two_classes_get_all_records_ri
     assert together[0] < together[1]
 
 
+def test_a_record_like_many_of_another_class_does_not_take_their_queries():
+    """One client's only record of the rare class has no entry, as many records of the other have.
+
+    The machine of that record alone measured 0 there, and none that is smooth does.
+    """
+    rng = np.random.default_rng(0)
+    clients = []
+    for i in range(5):
+        y = np.array([1] * (1 if i == 0 else 3) + [0] * 60)
+        X = (rng.random((len(y), 40)) < np.where(y[:, None], 0.4, 0.05)).astype(float)
+        X[rng.random(len(y)) < 0.15] = 0
+        X[0] *= i > 0
+        clients.append(Dataset(X, y, ("common", "rare"), f"c{i}"))
+    scaling = scalings_for(clients, "moments", 1.0, KAHMHeads())["moments"]
+    for choice in CANDIDATES[3:]:
+        head = train(clients, chosen_head(KAHMHeads(), choice), scaling=scaling)
+        assert head.predict(np.zeros((1, 40))).tolist() == ["common"]
+        assert head.predict(np.ones((1, 40))).tolist() == ["rare"]
+
+
 def test_the_least_loss_wins_the_first_among_equals_and_old_files_go_by_right_answers():
     sums = zip(CANDIDATES, (9, 8, 8), (7, 5, 5), strict=False)
     tried = [Tried(each, right, 9, "", loss) for each, right, loss in sums]
