@@ -127,8 +127,14 @@ class Ciphertexts:
 
     def drop(self, a: Any) -> Any:
         """The same, one prime less."""
+        prime = self._scheme.chain.levels[self.level(a) - 1]
         found = self._evaluator.mod_switch_to_next(a)
-        return self.centre(found, self.level(found))
+        level = self.level(found)
+        if prime % MODULUS != 1:
+            # The library would keep account of the slots' factor by itself, and even terms of a sum
+            # out at the price of noise; the circuit does it for nothing.
+            found = self._scheme.ciphertext(self._scheme.residues(found), level)
+        return self.centre(found, level)
 
     def mask(self, a: Any) -> Any:
         """Times a uniform polynomial, which is uniform in every slot."""
