@@ -63,11 +63,16 @@ class BatchedEvaluationKeys:
             keys = [scheme.unpack_key(part) for part in _cut(self.content, size, _keys(scheme))]
         except FormatError as error:
             raise FormatError(f"evaluation keys: {error}; get them again") from None
-        return scheme.relinearisation_keys(np.stack(keys))
+        return scheme.relinearisation_keys(keys)
 
 
 def _keys(scheme: Scheme) -> int:
     return len(scheme.key_primes) - 1
+
+
+def _packed(scheme: Scheme, relinearisation: Any) -> bytes:
+    residues = scheme.key_residues(relinearisation.to_string(), _keys(scheme))
+    return b"".join(map(scheme.pack_key, residues))
 
 
 def _cut(content: bytes, size: int, count: int) -> list[bytes]:
@@ -155,8 +160,7 @@ def generate_batched_keys(parameters: BatchedParameters) -> BatchedSecretKeys:
         if at_roots(ternary(scheme, secret)).max() <= secret_bound(parameters.degree):
             break
     relinearisation = generator.create_relin_keys()
-    residues = scheme.key_residues(relinearisation.to_string(), _keys(scheme))
-    evaluation = BatchedEvaluationKeys(parameters, b"".join(map(scheme.pack_key, residues)))
+    evaluation = BatchedEvaluationKeys(parameters, _packed(scheme, relinearisation))
     if evaluation.library_keys.to_string() != relinearisation.to_string():
         raise LibraryError("seal: keys are not laid out as expected; none were made")
     return BatchedSecretKeys(parameters, bytes(secret.to_string()), evaluation)

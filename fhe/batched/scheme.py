@@ -8,6 +8,7 @@ around them, and what comes out must have the size and level that it was made fo
 
 import functools
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,14 +93,15 @@ class Scheme:
         data = self._key_frame(residues.shape) + np.ascontiguousarray(residues, "<u8").tobytes()
         return self._read("from_public_str", data)
 
-    def relinearisation_keys(self, residues: Residues) -> Any:
-        """Keys of residues, shape (keys, 2, primes, n), keys the number of data primes."""
-        frame = self._key_frame(residues.shape[1:])
-        parts = [frame + np.ascontiguousarray(each, "<u8").tobytes() for each in residues]
-        body = b"".join(parts)
+    def relinearisation_keys(self, residues: Sequence[Residues]) -> Any:
+        """Keys of residues, each of shape (2, primes, n), as many as there are data primes."""
+        frame = self._key_frame(residues[0].shape)
         identifier = struct.pack("<4Q", *self.context.key_context_data().parms_id())
-        head = identifier + struct.pack("<QQ", 1, len(parts))
-        data = _header(len(head) + len(body)) + head + body
+        head = identifier + struct.pack("<QQ", 1, len(residues))
+        size = len(head) + sum(len(frame) + each.nbytes for each in residues)
+        words = (np.ascontiguousarray(each, "<u8").data for each in residues)
+        # In one piece: they have hundreds of megabytes.
+        data = b"".join([_header(size), head, *(part for w in words for part in (frame, w))])
         return self._read("from_relin_str", data)
 
     def _key_frame(self, shape: tuple[int, ...]) -> bytes:
