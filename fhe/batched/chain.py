@@ -61,12 +61,17 @@ class Chain:
     @property
     def bits(self) -> float:
         """log2 of the whole modulus."""
-        return sum(map(math.log2, (*self.base, *self.levels, self.special)))
+        return sum(map(math.log2, self.key_primes))
 
     @property
     def shrinks(self) -> tuple[int, ...]:
         """What slots are multiplied by when the prime of level 1, 2, ... is dropped."""
         return tuple(pow(prime, -1, MODULUS) for prime in self.levels)
+
+    @property
+    def key_primes(self) -> tuple[int, ...]:
+        """Of a key's modulus."""
+        return (*self.base, *self.levels, self.special)
 
     def primes(self, level: int) -> tuple[int, ...]:
         """Of a ciphertext's modulus at a level."""

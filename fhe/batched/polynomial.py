@@ -6,7 +6,7 @@ values at one level have one factor, but those that are dropped without a produc
 multiplied by it first, which costs nothing just before a drop.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import attrs
 
@@ -41,19 +41,21 @@ def factors(ops: Arithmetic[V], plan: Vanishing, scales: Scales, count: V) -> tu
     if pairs == 1:
         return y, y, -after[2]
     z = ops.drop(ops.plus(ops.relinearize(ops.multiply(y, y)), -plan.shift * after[1] ** 2))
-    found, drops = list(_groups(ops, plan, scales, z)), 1 + plan.size.bit_length()
-    while len(found) > 2:
-        couples = (found[i : i + 2] for i in range(0, len(found), 2))
-        found = [_product(ops, couple, after[drops]) for couple in couples]
-        drops += 1
-    return found[0], found[1], 0
+    found, drops = _groups(ops, plan, scales, z), 1 + plan.size.bit_length()
+    for scale in after[drops:-2]:
+        found = _products(ops, found, scale)
+    first, second = found
+    return first, second, 0
 
 
-def _product(ops: Arithmetic[V], couple: Sequence[V], scale: int) -> V:
-    """Of one or two values of a factor, a level lower."""
-    if len(couple) == 1:
-        return ops.drop(_lifted(ops, couple[0], scale))
-    return ops.drop(ops.relinearize(ops.multiply(*couple)))
+def _products(ops: Arithmetic[V], values: Iterator[V], scale: int) -> Iterator[V]:
+    """Of two at a time, a level lower, as soon as both are there: few are in memory at once."""
+    for first in values:
+        second = next(values, None)
+        if second is None:
+            yield ops.drop(_lifted(ops, first, scale))
+        else:
+            yield ops.drop(ops.relinearize(ops.multiply(first, second)))
 
 
 def _lifted(ops: Arithmetic[V], a: V, factor: int) -> V:

@@ -79,6 +79,16 @@ def test_products_sums_and_drops_are_within_their_bounds(ops, bounds, scheme, ke
         assert (found == slots).all()
 
 
+def test_constants_that_are_not_kept_give_the_same(ops, scheme, keys, monkeypatch):
+    """A polynomial of many contributors has more of them than memory is for."""
+    for most in ("MOST_CONSTANTS", "MOST_FACTORS"):
+        monkeypatch.setattr(f"fhe.batched.ciphertexts.{most}", 0)
+    ops.forget()
+    found = ops.times(ops.plus(ops.fresh_zero(1), -5), 1001)
+    slots = scheme.encoder.decode_uint64(keys.decryptor.decrypt(found))
+    assert set(slots) == {MODULUS - 5005}
+
+
 def test_a_mask_is_within_its_bound_and_spreads_over_the_slots(ops, bounds, scheme, keys):
     one = np.ones(scheme.chain.degree, np.uint64)
     level = 2
