@@ -22,7 +22,7 @@ from .parameters import BatchedParameters
 from .scheme import scheme_of
 from .tasks import HIGH, LOW, ROUNDS, WINNER, Desk, Task
 
-SUMS_BYTES = {HIGH: 1 << 29, LOW: 3 << 29}
+SUMS_BYTES = {HIGH: 1 << 30, LOW: 3 << 29}
 """Memory for sums that are not relinearised, of all processes together. Low halves are multiplied
 before they are summed, for every task anew."""
 LEVELS_AT_ONCE = 14
