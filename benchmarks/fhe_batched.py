@@ -8,8 +8,8 @@ evaluation, and the evaluator's work is the same.
 
 What takes hours is not run. The batched engine is timed on a full batch: any part of one is the
 same work. TFHE is timed on a few queries, each of which is the same work. Rows that follow from
-these are called extrapolated. All of it takes about an hour of one core; the batched engine's cases
-run two at a time.
+these are called extrapolated. All of it takes about an hour of one core, by estimate; the batched
+engine's cases run two at a time.
 """
 
 import json
