@@ -316,9 +316,9 @@ def timed(function: Callable[[], Any], *, repeats: int = 3) -> tuple[float, Any]
     return best, result
 
 
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak_memory(whose: int = resource.RUSAGE_SELF) -> int:
+    """Largest resident memory of this process so far, in bytes; or of any that it waited for."""
+    peak = resource.getrusage(whose).ru_maxrss
     # Linux counts kibibytes, macOS bytes.
     return peak if sys.platform == "darwin" else peak * 1024
 

@@ -28,7 +28,7 @@ class Arithmetic(Protocol[V]):
         """a + constant."""
 
     def times(self, a: V, constant: int) -> V:
-        """a * constant; multiplies the noise by the constant's size, at most half of t."""
+        """a * constant, not 0; multiplies the noise by the constant's size, at most half of t."""
 
     def multiply(self, a: V, b: V) -> V:
         """a * b, wide and tall."""

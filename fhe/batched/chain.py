@@ -1,9 +1,13 @@
 """The primes of a rule's modulus: the fewest bits with which every decision is right.
 
-Level primes are 1 modulo the plaintext modulus, so that dropping one leaves the slots as they are
-(another one would multiply them by its inverse, differently in the terms of a sum), and 1 modulo
-2 n, as the transform asks for. The smallest ones serve: the smallest is dropped first, after a
-larger one that takes the counts' noise.
+Level primes are 1 modulo 2 n, as the transform asks for. Up to 128 contributors they are 1 modulo
+the plaintext modulus too, so that dropping one leaves the slots as they are. The smallest ones
+serve: the smallest is dropped first, after a larger one that takes the counts' noise.
+
+There are few such primes, and 20 of them, for more contributors, have more bits than are secure. So
+there every level has the smallest prime that its noise allows, and dropping one multiplies the
+slots by its inverse: the circuit keeps account of that (`Rule.scale`). The special prime is small
+there as well: key switching is always of products, whose noise hides what it adds.
 """
 
 import functools
@@ -15,9 +19,10 @@ import attrs
 
 from fhe.errors import InputError
 
-from .circuit import Rule, decide
+from .arithmetic import Source
+from .circuit import CHECK_LEVEL, Rule, answer, count_all, decide
 from .library import seal
-from .noise import Bound, Noise, TooMuchNoiseError
+from .noise import Bound, Noise, Settling, TooMuchNoiseError
 
 MODULUS = 65537
 """t: the smallest prime with as many slots as coefficients, for every degree up to 32,768."""
@@ -26,6 +31,8 @@ BUDGET = {16384: 438, 32768: 881}
 DISTANCE = 40
 """Flooded noise is within 2^-this of noise that is independent of the inputs."""
 _LEVEL_BITS, _FIRST_BITS, _SPECIAL_BITS = 36.5, range(42, 52), 43
+_TAILORED_ABOVE, _SMALL_SPECIAL_BITS, _GENERATOR = 18, 24, 3
+"""Levels from which on every prime is chosen by itself; 3 generates the integers modulo t."""
 _EVENTS = 2**22
 """Random polynomials of an evaluation, at most: `Noise` counts on them."""
 
@@ -54,7 +61,17 @@ class Chain:
     @property
     def bits(self) -> float:
         """log2 of the whole modulus."""
-        return sum(map(math.log2, (*self.base, *self.levels, self.special)))
+        return sum(map(math.log2, self.key_primes))
+
+    @property
+    def shrinks(self) -> tuple[int, ...]:
+        """What slots are multiplied by when the prime of level 1, 2, ... is dropped."""
+        return tuple(pow(prime, -1, MODULUS) for prime in self.levels)
+
+    @property
+    def key_primes(self) -> tuple[int, ...]:
+        """Of a key's modulus."""
+        return (*self.base, *self.levels, self.special)
 
     def primes(self, level: int) -> tuple[int, ...]:
         """Of a ciphertext's modulus at a level."""
@@ -76,6 +93,8 @@ def find_chain(rule: Rule, degree: int) -> Chain:
     Raises:
         InputError: none fits the degree at 128 bits of security.
     """
+    if rule.levels > _TAILORED_ABOVE:
+        return _tailored(rule, degree)
     step = math.lcm(2 * degree, MODULUS)
     smallest = tuple(itertools.islice(_primes(step, _LEVEL_BITS), rule.levels - 1))[::-1]
     special = next(_primes(step, _SPECIAL_BITS))
@@ -92,18 +111,36 @@ def find_chain(rule: Rule, degree: int) -> Chain:
     )
 
 
+def _tailored(rule: Rule, degree: int) -> Chain:
+    """With a prime of its own size for every level."""
+    step, guess = 2 * degree, (2**45, 2**45)
+    special = next(_primes(step, _SMALL_SPECIAL_BITS))
+    # A generator's powers are as large as any lift.
+    rule = attrs.evolve(rule, shrinks=(_GENERATOR,) * rule.levels)
+    found = Settling(degree, MODULUS, guess, (2**37,) * rule.levels, special, _EVENTS)
+    steps = count_all(found, rule, _source(found, rule))
+    answer(found, rule, steps, found.zero(CHECK_LEVEL))
+    taken, levels = {special}, []
+    for least in found.needed:
+        levels.append(next(p for p in _primes(step, math.log2(least)) if p not in taken))
+        taken.add(levels[-1])
+    chosen = tuple(levels)
+    shrinks = tuple(pow(prime, -1, MODULUS) for prime in chosen)
+    return _completed(attrs.evolve(rule, shrinks=shrinks), degree, chosen, special)
+
+
 def _completed(rule: Rule, degree: int, levels: tuple[int, ...], special: int) -> Chain:
     """With the smallest base that has room for the flooded answer."""
     guess = (2**45, 2**45)
-    answer = bound_answer(rule, Noise(degree, MODULUS, guess, levels, special, _EVENTS))
+    bound = bound_answer(rule, Noise(degree, MODULUS, guess, levels, special, _EVENTS))
     # Of the noise in units of t: ||e||_1 <= sqrt(n) ||e||_2 <= sqrt(n) |v| / t; and a uniform
     # integer of 2^flood values shifted by e is at distance |e| / 2^flood.
-    flood = math.ceil(DISTANCE + math.log2(math.sqrt(degree) * answer.noise / MODULUS))
-    needed = math.log2(answer.noise + MODULUS * 2.0**flood) + 1
+    flood = math.ceil(DISTANCE + math.log2(math.sqrt(degree) * bound.noise / MODULUS))
+    needed = math.log2(bound.noise + MODULUS * 2.0**flood) + 1
     taken = {*levels, special}
     candidates = (p for p in _primes(2 * degree, needed / 2) if p not in taken)
     base = tuple(itertools.islice(candidates, 2))
-    chain = Chain(degree, base, levels, special, math.log2(answer.noise), flood)
+    chain = Chain(degree, base, levels, special, math.log2(bound.noise), flood)
     if chain.bits > BUDGET[degree]:
         raise InputError(
             f"engine bgv: {rule.contributors} contributors take {chain.bits:.0f} bits of modulus,"
@@ -121,8 +158,12 @@ def bound_answer(rule: Rule, noise: Noise) -> Bound:
         TooMuchNoiseError: it, or another value of the circuit, may not decrypt.
     """
 
+    found = decide(noise, rule, _source(noise, rule))
+    return noise.add(found, noise.zero(0))
+
+
+def _source(noise: Noise, rule: Rule) -> Source[Bound]:
     def source(_contributor: int, bit: int, level: int) -> Bound:
         return noise.sent(level, rule.level_of(bit))
 
-    found = decide(noise, rule, source)
-    return noise.add(found, noise.zero(0))
+    return source

@@ -10,6 +10,10 @@ from .library import seal
 from .packing import Residues
 from .scheme import Scheme
 
+MOST_CONSTANTS, MOST_FACTORS = 16, 48
+"""That are kept for the next value: up to 10 MB, and 5 MB, each. Others are made every time, which
+takes about 5 ms."""
+
 
 class Centre:
     """Gives back what SEAL's rounding takes off on the average (`noise`).
@@ -96,6 +100,8 @@ class Ciphertexts:
         """a + constant."""
         key = (self.level(a), constant % MODULUS)
         if key not in self._constants:
+            if len(self._constants) == MOST_CONSTANTS:
+                return self._evaluator.add_plain(a, seal().Plaintext(f"{key[1]:x}"))
             self._constants[key] = self._constant(*key)
         return self._evaluator.add(a, self._constants[key])
 
@@ -112,10 +118,13 @@ class Ciphertexts:
         if constant == -1:
             return self._evaluator.negate(a)
         key = (self.level(a), constant % MODULUS)
-        if key not in self._factors:
+        factor = self._factors.get(key)
+        if factor is None:
             plain = seal().Plaintext(f"{key[1]:x}")
-            self._factors[key] = self._evaluator.transform_to_ntt(plain, a.parms_id())
-        return self._evaluator.multiply_plain(a, self._factors[key])
+            factor = self._evaluator.transform_to_ntt(plain, a.parms_id())
+            if len(self._factors) < MOST_FACTORS:
+                self._factors[key] = factor
+        return self._evaluator.multiply_plain(a, factor)
 
     def multiply(self, a: Any, b: Any) -> Any:
         """a * b."""
@@ -127,8 +136,14 @@ class Ciphertexts:
 
     def drop(self, a: Any) -> Any:
         """The same, one prime less."""
+        prime = self._scheme.chain.levels[self.level(a) - 1]
         found = self._evaluator.mod_switch_to_next(a)
-        return self.centre(found, self.level(found))
+        level = self.level(found)
+        if prime % MODULUS != 1:
+            # The library would keep account of the slots' factor by itself, and even terms of a sum
+            # out at the price of noise; the circuit does it for nothing.
+            found = self._scheme.ciphertext(self._scheme.residues(found), level)
+        return self.centre(found, level)
 
     def mask(self, a: Any) -> Any:
         """Times a uniform polynomial, which is uniform in every slot."""

@@ -38,7 +38,8 @@ import attrs
 
 from .arithmetic import Arithmetic, Source, V
 from .layout import Half, Layout
-from .vanishing import Vanishing, coefficients
+from .polynomial import Scales, factors
+from .vanishing import Vanishing
 
 CHECK_LEVEL = 2
 """Where malformed thermometers are looked for: two primes above the answer's modulus."""
@@ -53,12 +54,15 @@ class Rule:
         layout: of their integers.
         modulus: t of the slots, a prime.
         vanishing: the plan of P.
+        shrinks: what slots are multiplied by when the prime of level 1, 2, ... is dropped, its
+            inverse modulo t; empty where all are 1.
     """
 
     contributors: int
     layout: Layout
     modulus: int
     vanishing: Vanishing
+    shrinks: tuple[int, ...] = ()
 
     @property
     def levels(self) -> int:
@@ -75,15 +79,40 @@ class Rule:
         """Level of alpha and beta, and of the low half's bits."""
         return self.winners_level - 1
 
+    def shrink(self, level: int) -> int:
+        """What slots are multiplied by when a value loses the prime of its level."""
+        return self.shrinks[level - 1] if self.shrinks else 1
+
+    def scales(self, level: int) -> Scales:
+        """What the values of P are multiplied by, of a count at a level."""
+        found = [1]
+        for each in range(level, level - self.vanishing.depth - 1, -1):
+            found.append(found[-1] ** 2 * self.shrink(each) % self.modulus)
+        return Scales(self.modulus, tuple(found))
+
+    def _kappa(self, level: int) -> int:
+        """P where nobody is, of a count at a level."""
+        whole = self.scales(level).after[-1]
+        return self.vanishing.at_zero(self.modulus) * whole % self.modulus
+
     @property
     def kappa(self) -> int:
-        """P where nobody is."""
-        return self.vanishing.at_zero(self.modulus)
+        """The high half's P where nobody is."""
+        return self._kappa(self.levels)
+
+    @property
+    def answer_kappa(self) -> int:
+        """The low half's P where nobody is: what an answer's class is multiplied by."""
+        return self._kappa(self.low_level - 1)
 
     @property
     def low_scale(self) -> int:
-        """What the bits of the low half's upper digit are multiplied by: kappa^-2."""
-        return pow(self.kappa, -2, self.modulus)
+        """What the bits of the low half's upper digit are multiplied by.
+
+        It takes off what alpha and beta bring: kappa, and two drops each.
+        """
+        shrunk = self.shrink(self.winners_level) * self.shrink(self.low_level)
+        return pow(self.kappa * shrunk, -2, self.modulus)
 
     def level_of(self, bit: int) -> int:
         """Level at which bit number `bit` of the layout is sent."""
@@ -146,44 +175,6 @@ def _negative(ops: Arithmetic[V], a: V, constant: int) -> V:
     return ops.plus(ops.times(a, -1), constant)
 
 
-def factors(ops: Arithmetic[V], count: V, plan: Vanishing) -> tuple[V, V, int]:
-    """Two values and a constant: P(count) is their product, plus the constant."""
-    pairs = plan.pairs
-    y = ops.drop(ops.plus(ops.add(count, count), -(2 * pairs + 1)))
-    if pairs == 1:
-        return y, y, -1
-    z = ops.drop(ops.plus(ops.relinearize(ops.multiply(y, y)), -plan.shift))
-    found = list(_groups(ops, z, plan))
-    while len(found) > 2:
-        found = [
-            ops.drop(ops.relinearize(ops.multiply(*pair)) if len(pair) > 1 else pair[0])
-            for pair in (found[i : i + 2] for i in range(0, len(found), 2))
-        ]
-    return found[0], found[1], 0
-
-
-def _groups(ops: Arithmetic[V], z: V, plan: Vanishing) -> Iterator[V]:
-    """The polynomials of the groups of roots, all at one level."""
-    if plan.size == 1:
-        for (root,) in plan.groups:
-            yield ops.plus(z, -root)
-        return
-    powers: list[V] = [z]
-    if plan.size == 2:
-        powers.append(ops.relinearize(ops.multiply(z, z)))
-    else:
-        square = ops.drop(ops.relinearize(ops.multiply(z, z)))
-        z = ops.drop(z)
-        cube = ops.relinearize(ops.multiply(square, z))
-        powers = [z, square, cube, ops.relinearize(ops.multiply(square, square))]
-    for group in plan.groups:
-        *others, constant = coefficients(group)[1:]
-        total = powers[len(group) - 1]
-        for power, each in zip(reversed(powers[: len(group) - 1]), others, strict=True):
-            total = ops.add(total, ops.times(power, each))
-        yield ops.drop(ops.plus(total, constant))
-
-
 def count_high(
     ops: Arithmetic[V], rule: Rule, source: Source[V], rows: Sequence[int]
 ) -> dict[tuple[int, int], V]:
@@ -226,7 +217,7 @@ def high_part(
     """What the counts say, value by value; takes them off `counts`, whose memory it frees."""
     for a, b in list(counts):
         count = ops.relinearize(counts.pop((a, b)))
-        first, second, constant = factors(ops, count, rule.vanishing)
+        first, second, constant = factors(ops, rule.vanishing, rule.scales(rule.levels), count)
         p = ops.plus(ops.drop(ops.relinearize(ops.multiply(first, second))), constant)
         last = b == rule.layout.high.columns - 1
         yield Part({a: p} if last else {}, {b: p})
@@ -331,7 +322,7 @@ def low_steps(
     steps = rule.layout.steps()
     for a, b in list(counts):
         count = ops.relinearize(counts.pop((a, b)))
-        first, second, _ = factors(ops, count, rule.vanishing)
+        first, second, _ = factors(ops, rule.vanishing, rule.scales(rule.low_level - 1), count)
         p = ops.multiply(first, second)
         up = steps[a * rule.layout.low.columns + b] == 1
         yield Steps(p if up else None, None if up else p)
@@ -348,13 +339,14 @@ def join_steps(ops: Arithmetic[V], parts: Iterable[Steps[V]]) -> Steps[V]:
 
 
 def answer(ops: Arithmetic[V], rule: Rule, steps: Steps[V], malformed: V) -> V:
-    """kappa times the class, at level 0; uniform where `malformed` is."""
+    """A constant times the class, at level 0; uniform where `malformed` is."""
     wrap = 1 - rule.layout.classes
     wrapped = None if steps.wrap is None else ops.times(steps.wrap, wrap)
     found = ops.drop(ops.relinearize(_sum(ops, (steps.up, wrapped))))
     if rule.vanishing.pairs == 1:
-        # The constant of P2, which is -1, times all steps.
-        found = ops.plus(found, -sum(rule.layout.steps()))
+        # The constant of P2, times all steps.
+        constant = -rule.scales(rule.low_level - 1).after[2]
+        found = ops.plus(found, constant * sum(rule.layout.steps()))
     for _ in range(CHECK_LEVEL):
         malformed = ops.drop(malformed)
     return ops.add(found, malformed)
@@ -362,15 +354,19 @@ def answer(ops: Arithmetic[V], rule: Rule, steps: Steps[V], malformed: V) -> V:
 
 def decide(ops: Arithmetic[V], rule: Rule, source: Source[V]) -> V:
     """The whole rule in one piece, as `evaluator` runs it in several."""
+    steps = count_all(ops, rule, source)
+    spoilt = (malformed(ops, rule, source, i) for i in range(rule.contributors))
+    return answer(ops, rule, steps, ops.relinearize(_sum(ops, spoilt)))
+
+
+def count_all(ops: Arithmetic[V], rule: Rule, source: Source[V]) -> Steps[V]:
+    """All but the answer."""
     high, low = rule.layout.high, rule.layout.low
     counts = count_high(ops, rule, source, range(high.rows))
     marks = smallest(ops, rule, join(ops, high_part(ops, rule, counts)))
-    everybody = range(rule.contributors)
-    winners = (winner(ops, rule, marks, source, i) for i in everybody)
+    winners = (winner(ops, rule, marks, source, i) for i in range(rule.contributors))
     counts = count_low(ops, rule, winners, source, range(low.rows))
-    steps = join_steps(ops, low_steps(ops, rule, counts))
-    spoilt = _sum(ops, (malformed(ops, rule, source, i) for i in everybody))
-    return answer(ops, rule, steps, ops.relinearize(spoilt))
+    return join_steps(ops, low_steps(ops, rule, counts))
 
 
 def malformed(ops: Arithmetic[V], rule: Rule, source: Source[V], i: int) -> V:

@@ -37,10 +37,12 @@ class Clear:
     Attributes:
         modulus: t.
         draw: uniform integers below t, shape (queries,).
+        shrinks: of the rule.
     """
 
     modulus: int
     draw: Callable[[int], Ints]
+    shrinks: tuple[int, ...] = ()
 
     def _joined(self, a: Slots, b: Slots, values: Ints) -> Slots:
         assert a.level == b.level, (a.level, b.level)
@@ -60,6 +62,8 @@ class Clear:
 
     def times(self, a: Slots, constant: int) -> Slots:
         """a * constant."""
+        if constant % self.modulus == 0:
+            raise ValueError("a product with 0, which hides nothing")
         return attrs.evolve(a, values=a.values * (constant % self.modulus) % self.modulus)
 
     def multiply(self, a: Slots, b: Slots) -> Slots:
@@ -77,7 +81,9 @@ class Clear:
         """The same, one level lower."""
         assert a.level > 0
         assert not a.wide
-        return attrs.evolve(a, level=a.level - 1, tall=False)
+        shrink = self.shrinks[a.level - 1] if self.shrinks else 1
+        values = a.values * shrink % self.modulus
+        return attrs.evolve(a, level=a.level - 1, values=values, tall=False)
 
     def mask(self, a: Slots) -> Slots:
         """Times a fresh uniform integer a slot."""
@@ -109,7 +115,7 @@ def decide_in_the_clear(sent: Sequence[Bits], parameters: BatchedParameters) -> 
         values = sent[contributor][bit] * rule.scale_of(bit) % MODULUS
         return Slots(level, values)
 
-    return decide(Clear(MODULUS, _drawn), rule, source).values
+    return decide(Clear(MODULUS, _drawn, rule.shrinks), rule, source).values
 
 
 def _drawn(count: int) -> Ints:

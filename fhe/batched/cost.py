@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import attrs
 
 from .chain import MODULUS
-from .circuit import CHECK_LEVEL, Rule, factors
+from .circuit import CHECK_LEVEL, Rule
 from .layout import Half, Layout
-from .vanishing import Vanishing, vanishing
+from .polynomial import factors
+from .vanishing import vanishing
 
 BASE = 2
 """Primes at level 0."""
@@ -74,10 +75,12 @@ class Costs:
         return self._done(a.level, 0.10)
 
 
-def _of_vanishing(plan: Vanishing, level: int) -> float:
+def _of_vanishing(rule: Rule, level: int) -> float:
     """P of one count, without its last product's relinearisation."""
     costs = Costs()
-    first, second, _ = factors(costs, costs.relinearize(Cost(level)), plan)
+    first, second, _ = factors(
+        costs, rule.vanishing, rule.scales(level), costs.relinearize(Cost(level))
+    )
     costs.multiply(first, second)
     return costs.spent
 
@@ -92,13 +95,13 @@ def milliseconds(rule: Rule, degree: int) -> float:
     high, low = rule.layout.high, rule.layout.low
     product, settled = 0.70, (4.5, 0.48)
     count = rule.contributors * (high.counted + high.rows) * _at(rule.levels, product)
-    p = _of_vanishing(rule.vanishing, rule.levels) + _at(rule.winners_level + 1, *settled)
+    p = _of_vanishing(rule, rule.levels) + _at(rule.winners_level + 1, *settled)
     marks = (high.rows + high.columns) * _at(rule.winners_level, product)
     winners = rule.contributors * (marks + 2 * _at(rule.winners_level, *settled))
     digits = low.rows + low.columns
     within = digits * _at(rule.low_level, *settled)
     within += (low.counted + low.rows) * _at(rule.low_level - 1, product)
-    p2 = _of_vanishing(rule.vanishing, rule.low_level - 1)
+    p2 = _of_vanishing(rule, rule.low_level - 1)
     checks = rule.contributors * rule.layout.ciphertexts * _at(CHECK_LEVEL, 1.6)
     total = count + high.counted * p + winners + rule.contributors * within
     return (total + low.counted * p2 + checks) * degree / 32768

@@ -80,26 +80,28 @@ class Alone:
         pass
 
 
+def lay_out(
+    keys: BatchedEvaluationKeys,
+    public: BatchedPublicKey,
+    contributions: Sequence[BatchedContribution],
+    scratch: Path,
+) -> None:
+    """Puts what workers need into the scratch folder; arguments as `Desk`."""
+    save_batched_evaluation_keys(scratch, keys)
+    save_batched_public_key(scratch, public)
+    listed = [_described(each, scratch) for each in contributions]
+    (scratch / _CONTRIBUTIONS).write_text(json.dumps(listed))
+
+
 class Processes:
     """Worker processes.
 
     Args:
         count: of them.
-        keys, public, contributions, scratch: as `Desk`.
+        scratch: a folder where everything is laid out.
     """
 
-    def __init__(
-        self,
-        count: int,
-        keys: BatchedEvaluationKeys,
-        public: BatchedPublicKey,
-        contributions: Sequence[BatchedContribution],
-        scratch: Path,
-    ) -> None:
-        save_batched_evaluation_keys(scratch, keys)
-        save_batched_public_key(scratch, public)
-        listed = [_described(each, scratch) for each in contributions]
-        (scratch / _CONTRIBUTIONS).write_text(json.dumps(listed))
+    def __init__(self, count: int, scratch: Path) -> None:
         self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
         self._workers = [self._started(i, scratch) for i in range(count)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from fhe.errors import FormatError, InputError
 from fhe.evaluator import Progress, checked, quiet
 
-from .crew import Alone, Crew, Processes
+from .crew import Alone, Crew, Processes, lay_out
 from .flooding import flood
 from .keys import BatchedEvaluationKeys, BatchedPublicKey
 from .layout import Half
@@ -22,8 +22,12 @@ from .parameters import BatchedParameters
 from .scheme import scheme_of
 from .tasks import HIGH, LOW, ROUNDS, WINNER, Desk, Task
 
-SUMS_BYTES = 3 << 29
-"""Memory for sums that are not relinearised, of all processes together."""
+SUMS_BYTES = {HIGH: 1 << 30, LOW: 3 << 29}
+"""Memory for sums that are not relinearised, of all processes together. Low halves are multiplied
+before they are summed, for every task anew."""
+LEVELS_AT_ONCE = 14
+"""Up to this many one process does all rounds. The library keeps freed blocks, of every level's
+size, for blocks of the same size: above, every round gets a fresh process."""
 NAMES = {HIGH: "smallest codes", WINNER: "contributors there", LOW: "smallest classes"}
 
 
@@ -65,14 +69,20 @@ def evaluate_batched(
     with tempfile.TemporaryDirectory(prefix="securefl-") as name:
         scratch = Path(name)
         desk = Desk(keys, public, ordered, scratch)
-        with _crew(desk, count, keys, public, ordered, scratch) as crew:
-            for round_ in ROUNDS:
-                tasks = [
-                    task
-                    for number in range(sets)
-                    for task in tasks_of(round_, number, parameters, count)
-                ]
-                _run(crew, desk, tasks, progress)
+        once = parameters.circuit.levels <= LEVELS_AT_ONCE
+        alone = count == 1 and once
+        if not alone:
+            lay_out(keys, public, ordered, scratch)
+        for rounds in [ROUNDS] if once else [(each,) for each in ROUNDS]:
+            crew: Crew = Alone(desk) if alone else Processes(count, scratch)
+            with crew:
+                for round_ in rounds:
+                    tasks = [
+                        task
+                        for number in range(sets)
+                        for task in tasks_of(round_, number, parameters, count)
+                    ]
+                    _run(crew, desk, tasks, progress)
         scheme = scheme_of(parameters.chain)
         blocks = tuple(
             pack(flood(desk.answer(number), desk.ops, scheme), parameters.chain.primes(0))
@@ -86,19 +96,6 @@ def evaluate_batched(
         queries=first.queries,
         blocks=blocks,
     )
-
-
-def _crew(
-    desk: Desk,
-    count: int,
-    keys: BatchedEvaluationKeys,
-    public: BatchedPublicKey,
-    contributions: Sequence[BatchedContribution],
-    scratch: Path,
-) -> Crew:
-    if count == 1:
-        return Alone(desk)
-    return Processes(count, keys, public, contributions, scratch)
 
 
 def _run(crew: Crew, desk: Desk, tasks: list[Task], progress: Progress) -> None:
@@ -138,7 +135,7 @@ def tasks_of(round_: str, number: int, parameters: BatchedParameters, processes:
         half = rule.layout.high if high else rule.layout.low
         level = rule.levels if high else rule.low_level - 1
         sums = 24 * parameters.degree * len(parameters.chain.primes(level)) * half.counted
-        parts = max(1, -(-sums // SUMS_BYTES)) * processes
+        parts = max(1, -(-sums // SUMS_BYTES[round_])) * processes
         spans = _even(_counted(half), parts)
     return [Task(round_, number, *span) for span in spans]
 

@@ -17,11 +17,12 @@ from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
 from fhe.seal import seal as seal_bytes
 from fhe.seal import unseal
 
-from .chain import MODULUS
+from .chain import MODULUS, Chain
 from .library import seal
 from .noise import secret_bound
+from .packing import Residues
 from .parameters import BatchedParameters
-from .scheme import Scheme, scheme_of
+from .scheme import Scheme, pack_key, packed_key_bytes, scheme_of, unpack_key
 
 KEY_VERSION = 1
 
@@ -57,17 +58,22 @@ class BatchedEvaluationKeys:
         Raises:
             FormatError: the bytes are not evaluation keys.
         """
-        scheme = scheme_of(self.parameters.chain)
-        size = scheme.packed_key_bytes
+        chain = self.parameters.chain
+        size = packed_key_bytes(chain)
         try:
-            keys = [scheme.unpack_key(part) for part in _cut(self.content, size, _keys(scheme))]
+            keys = [unpack_key(part, chain) for part in _cut(self.content, size, _keys(chain))]
         except FormatError as error:
             raise FormatError(f"evaluation keys: {error}; get them again") from None
-        return scheme.relinearisation_keys(np.stack(keys))
+        return scheme_of(chain).relinearisation_keys(keys)
 
 
-def _keys(scheme: Scheme) -> int:
-    return len(scheme.key_primes) - 1
+def _keys(chain: Chain) -> int:
+    return len(chain.key_primes) - 1
+
+
+def _packed(scheme: Scheme, relinearisation: Any) -> bytes:
+    residues = scheme.key_residues(relinearisation.to_string(), _keys(scheme.chain))
+    return b"".join(pack_key(each, scheme.chain) for each in residues)
 
 
 def _cut(content: bytes, size: int, count: int) -> list[bytes]:
@@ -103,11 +109,18 @@ class BatchedPublicKey:
             FormatError: the bytes are not a public key.
         """
         scheme = scheme_of(self.parameters.chain)
+        return scheme.encryptor(scheme.public_key(self.residues()))
+
+    def residues(self) -> Residues:
+        """Of the key, shape (2, primes, n).
+
+        Raises:
+            FormatError: the bytes are not a public key.
+        """
         try:
-            residues = scheme.unpack_key(self.content)
+            return unpack_key(self.content, self.parameters.chain)
         except FormatError as error:
             raise FormatError(f"public key: {error}; get it again") from None
-        return scheme.encryptor(scheme.public_key(residues))
 
 
 @attrs.frozen(slots=False, repr=False)
@@ -155,8 +168,7 @@ def generate_batched_keys(parameters: BatchedParameters) -> BatchedSecretKeys:
         if at_roots(ternary(scheme, secret)).max() <= secret_bound(parameters.degree):
             break
     relinearisation = generator.create_relin_keys()
-    residues = scheme.key_residues(relinearisation.to_string(), _keys(scheme))
-    evaluation = BatchedEvaluationKeys(parameters, b"".join(map(scheme.pack_key, residues)))
+    evaluation = BatchedEvaluationKeys(parameters, _packed(scheme, relinearisation))
     if evaluation.library_keys.to_string() != relinearisation.to_string():
         raise LibraryError("seal: keys are not laid out as expected; none were made")
     return BatchedSecretKeys(parameters, bytes(secret.to_string()), evaluation)
@@ -167,7 +179,8 @@ def make_batched_public_key(keys: BatchedSecretKeys) -> BatchedPublicKey:
     scheme = scheme_of(keys.parameters.chain)
     made = seal().KeyGenerator(scheme.context, keys.library_secret).create_public_key()
     residues = scheme.key_residues(made.to_string(), 1)[0]
-    return BatchedPublicKey(keys.parameters, keys.evaluation.fingerprint, scheme.pack_key(residues))
+    content = pack_key(residues, scheme.chain)
+    return BatchedPublicKey(keys.parameters, keys.evaluation.fingerprint, content)
 
 
 def ternary(scheme: Scheme, secret: Any) -> Ints:
@@ -261,7 +274,8 @@ def batched_public_key(envelope: Envelope, path: Path) -> BatchedPublicKey:
     if header["public"] != public.fingerprint:
         raise FormatError(f"{path}: its fingerprint does not fit its key; get it again")
     try:
-        _ = public.encryptor
+        # Without the library, whose tables would stay in this process's memory.
+        public.residues()
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     return public

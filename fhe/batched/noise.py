@@ -29,6 +29,7 @@ residues of ciphertexts, which is the scheme's own assumption.
 """
 
 import math
+from typing import Any
 
 import attrs
 
@@ -95,7 +96,7 @@ class Noise:
         self._error = self._spread(ERROR_VARIANCE)
         self._uncentred = self._spread(_UNIFORM) + degree / math.pi
         centred = self._spread(_UNIFORM) + math.sqrt(degree / 2)
-        self._rounding = modulus * centred * (1 + self.secret)
+        self.rounding = modulus * centred * (1 + self.secret)
 
     def _spread(self, variance: float) -> float:
         return self.deviations * math.sqrt(self.degree * variance)
@@ -104,7 +105,7 @@ class Noise:
         """A fresh encryption of 0: made with one prime more, which is dropped."""
         ternary = self._spread(_TERNARY)
         made = self.modulus * self._error * (1 + ternary + self.secret)
-        return Bound(level, made / [*self.primes, self.special][level] + self._rounding)
+        return Bound(level, made / [*self.primes, self.special][level] + self.rounding)
 
     def sent(self, level: int, made: int) -> Bound:
         """A contributor's bit, made at a level and cut down to another one.
@@ -161,7 +162,7 @@ class Noise:
 
     def drop(self, a: Bound) -> Bound:
         """The same, one level lower."""
-        noise = a.noise / self.primes[a.level - 1] + self._rounding
+        noise = a.noise / self.primes[a.level - 1] + self.rounding
         return self._checked(Bound(a.level - 1, noise))
 
     def mask(self, a: Bound) -> Bound:
@@ -171,3 +172,23 @@ class Noise:
     def accumulate(self, total: Bound | None, a: Bound) -> Bound:
         """total + a; begins with a fresh encryption of 0."""
         return self.add(self.zero(a.level) if total is None else total, a)
+
+
+class Settling(Noise):
+    """Finds the primes: every drop leaves at most `settled`, and `needed` notes what that takes.
+
+    With R the rounding's noise, a product of two values of noise x takes a prime x^2 / (x - R) to
+    leave x again: the least, 4 R, at x = 2 R. What is left at level 0 is another matter: a smaller
+    prime there makes the base larger by as much, so R should be lost in it.
+    """
+
+    def __init__(self, *facts: Any) -> None:
+        super().__init__(*facts)
+        self.needed = [0.0] * len(self.primes)
+
+    def drop(self, a: Bound) -> Bound:
+        """The same, one level lower."""
+        settled = self.rounding * (2 if a.level > 1 else 32)
+        prime = a.noise / (settled - self.rounding)
+        self.needed[a.level - 1] = max(self.needed[a.level - 1], prime)
+        return Bound(a.level - 1, settled)

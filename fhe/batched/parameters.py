@@ -16,7 +16,7 @@ from .cost import cheapest, milliseconds
 from .layout import Bits, Half, Layout
 from .vanishing import vanishing
 
-MAX_CONTRIBUTORS = 128
+MAX_CONTRIBUTORS = 256
 MAX_BITS = 12
 MAX_COUNTED = 4096
 """Values that an evaluation counts at most, in both halves together."""
@@ -27,7 +27,7 @@ class BatchedParameters:
     """What querier, contributors and evaluator must agree on.
 
     Attributes:
-        contributors: Q, 1 to 128.
+        contributors: Q, 1 to 256.
         classes: C, 2 to 65,536.
         bits: p of the codes, 4 to 12.
         degree: n, queries that one set of ciphertexts holds: 16,384 or 32,768.
@@ -65,6 +65,11 @@ class BatchedParameters:
     @functools.cached_property
     def circuit(self) -> Rule:
         """What the evaluator computes."""
+        return attrs.evolve(self._counted, shrinks=self.chain.shrinks)
+
+    @functools.cached_property
+    def _counted(self) -> Rule:
+        """The circuit, whatever the primes."""
         return Rule(self.contributors, self.layout, MODULUS, vanishing(self.contributors))
 
     @functools.cached_property
@@ -74,7 +79,7 @@ class BatchedParameters:
         Raises:
             InputError: no modulus of this degree is secure and large enough.
         """
-        return find_chain(self.circuit, self.degree)
+        return find_chain(self._counted, self.degree)
 
     @property
     def packing(self) -> Packing:
@@ -84,7 +89,7 @@ class BatchedParameters:
     @property
     def milliseconds(self) -> float:
         """An estimate of one core's time a query, in a full batch."""
-        return milliseconds(self.circuit, self.degree) / self.degree
+        return milliseconds(self._counted, self.degree) / self.degree
 
     def sets(self, queries: int) -> int:
         """Sets of ciphertexts that so many queries fill."""
@@ -104,7 +109,7 @@ class BatchedParameters:
 
     def decode(self, slots: Ints) -> Ints:
         """The classes in an answer's slots; values of C and more are none."""
-        return slots % MODULUS * pow(self.circuit.kappa, -1, MODULUS) % MODULUS
+        return slots % MODULUS * pow(self.circuit.answer_kappa, -1, MODULUS) % MODULUS
 
     def fingerprint(self) -> str:
         """Digest of all parameters and primes, 64 hexadecimal digits."""
@@ -163,7 +168,7 @@ def choose_parameters(
     """The cheapest parameters for a federation (`cost`).
 
     Args:
-        contributors: Q, 1 to 128.
+        contributors: Q, 1 to 256.
         classes: C, 2 to 65,536.
         bits: p, 4 to 12.
         degree: n; the smallest one that is secure by default.

@@ -8,6 +8,7 @@ around them, and what comes out must have the size and level that it was made fo
 
 import functools
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,14 +38,13 @@ class Scheme:
         library = seal()
         parameters = library.EncryptionParameters(library.scheme_type.bgv)
         parameters.set_poly_modulus_degree(chain.degree)
-        primes = (*chain.base, *chain.levels, chain.special)
+        primes = chain.key_primes
         parameters.set_coeff_modulus([library.Modulus(prime) for prime in primes])
         parameters.set_plain_modulus(MODULUS)
         self.chain = chain
         self.context = library.SEALContext(parameters, True, library.sec_level_type.tc128)
         if not self.context.parameters_set():
             raise LibraryError(f"seal: {self.context.parameter_error_message()}")
-        self.key_primes = primes
         self._ids = _identifiers(self.context, chain)
         self.encoder = library.BatchEncoder(self.context)
         self.evaluator = library.Evaluator(self.context)
@@ -92,14 +92,15 @@ class Scheme:
         data = self._key_frame(residues.shape) + np.ascontiguousarray(residues, "<u8").tobytes()
         return self._read("from_public_str", data)
 
-    def relinearisation_keys(self, residues: Residues) -> Any:
-        """Keys of residues, shape (keys, 2, primes, n), keys the number of data primes."""
-        frame = self._key_frame(residues.shape[1:])
-        parts = [frame + np.ascontiguousarray(each, "<u8").tobytes() for each in residues]
-        body = b"".join(parts)
+    def relinearisation_keys(self, residues: Sequence[Residues]) -> Any:
+        """Keys of residues, each of shape (2, primes, n), as many as there are data primes."""
+        frame = self._key_frame(residues[0].shape)
         identifier = struct.pack("<4Q", *self.context.key_context_data().parms_id())
-        head = identifier + struct.pack("<QQ", 1, len(parts))
-        data = _header(len(head) + len(body)) + head + body
+        head = identifier + struct.pack("<QQ", 1, len(residues))
+        size = len(head) + sum(len(frame) + each.nbytes for each in residues)
+        words = (np.ascontiguousarray(each, "<u8").data for each in residues)
+        # In one piece: they have hundreds of megabytes.
+        data = b"".join([_header(size), head, *(part for w in words for part in (frame, w))])
         return self._read("from_relin_str", data)
 
     def _key_frame(self, shape: tuple[int, ...]) -> bytes:
@@ -117,31 +118,12 @@ class Scheme:
 
     def key_residues(self, data: bytes, keys: int) -> Residues:
         """Residues of the library's bytes of so many keys, shape (keys, 2, primes, n)."""
-        shape = (2, len(self.key_primes), self.chain.degree)
+        shape = (2, len(self.chain.key_primes), self.chain.degree)
         frame = len(self._key_frame(shape))
         size = frame + _WORD * int(np.prod(shape))
         joined = data[len(data) - keys * size :]
         parts = [_words(joined[i * size : (i + 1) * size], shape) for i in range(keys)]
         return np.stack(parts)
-
-    @property
-    def packed_key_bytes(self) -> int:
-        """Bytes of one key's residues."""
-        return packed_bytes(self.key_primes, self.chain.degree, 2)
-
-    def pack_key(self, residues: Residues) -> bytes:
-        """One key's residues, shape (2, primes, n)."""
-        return pack(residues, self.key_primes)
-
-    def unpack_key(self, data: bytes) -> Residues:
-        """What `pack_key` made.
-
-        Raises:
-            FormatError: another length, a residue out of range, or no key at all.
-        """
-        found = unpack(data, self.key_primes, self.chain.degree, 2)
-        refuse_zero(found)
-        return found
 
 
 def refuse_zero(residues: Residues) -> None:
@@ -152,6 +134,27 @@ def refuse_zero(residues: Residues) -> None:
     """
     if not residues.any(axis=2).all():
         raise FormatError("a polynomial of a ciphertext is zero")
+
+
+def packed_key_bytes(chain: Chain) -> int:
+    """Bytes of one key's residues."""
+    return packed_bytes(chain.key_primes, chain.degree, 2)
+
+
+def pack_key(residues: Residues, chain: Chain) -> bytes:
+    """One key's residues, shape (2, primes, n)."""
+    return pack(residues, chain.key_primes)
+
+
+def unpack_key(data: bytes, chain: Chain) -> Residues:
+    """What `pack_key` made.
+
+    Raises:
+        FormatError: another length, a residue out of range, or no key at all.
+    """
+    found = unpack(data, chain.key_primes, chain.degree, 2)
+    refuse_zero(found)
+    return found
 
 
 @functools.lru_cache(maxsize=4)

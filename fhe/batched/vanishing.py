@@ -13,14 +13,22 @@ is a monic polynomial of powers of z that all groups share:
 Coefficients multiply noise. Those of powers that are not at the product's own level yet cost
 nothing: they are added while the highest power still has the noise of a product, before a prime is
 dropped. Only a stands beside a power as noisy as the highest; it is made small: z is shifted to the
-roots' mean, and roots are dealt to groups of nearly the same sum.
+roots' mean, and roots are dealt to groups of nearly the same sum. Where there are more than 64
+pairs the modulus has no bit to spare: they are made a multiple of four, so that with an odd shift
+all sums are multiples of 8, the cube is one of 8 z and two squares of it, and a is an eighth.
 """
 
+import functools
 import math
 
 import attrs
 
+from .fours import fours
+
 GROUPS = (1, 2, 4)
+_MANY = 64
+"""Pairs of roots above which groups are found by `fours`."""
+_STRETCH, _ENOUGH = 8, 16
 
 
 @attrs.frozen
@@ -31,11 +39,13 @@ class Vanishing:
         pairs: K.
         shift: taken off z.
         groups: roots of shifted z, group by group; all of one size, the last may be smaller.
+        stretch: what z is multiplied by in the cube that groups of four share.
     """
 
     pairs: int
     shift: int
     groups: tuple[tuple[int, ...], ...]
+    stretch: int = 1
 
     @property
     def size(self) -> int:
@@ -73,6 +83,8 @@ def coefficients(roots: tuple[int, ...]) -> list[int]:
 def vanishing(contributors: int) -> Vanishing:
     """The plan with the fewest relinearisations for so many contributors, at least 1."""
     pairs = (contributors + 1) // 2
+    if pairs > _MANY:
+        return _planned_for_many(-(-pairs // 4) * 4)
     plans = [_planned(pairs, size) for size in GROUPS if size == 1 or pairs >= size]
     return min(plans, key=lambda plan: plan.products)
 
@@ -86,6 +98,15 @@ def _planned(pairs: int, size: int) -> Vanishing:
     rest, dealt = tuple(order[:left]), order[left:]
     groups = _balanced(dealt, size) if size == 4 else _sliced(dealt, size)
     return Vanishing(pairs, shift, (*groups, rest) if rest else tuple(groups))
+
+
+@functools.lru_cache(maxsize=8)
+def _planned_for_many(pairs: int) -> Vanishing:
+    roots = [(2 * k - 1) ** 2 for k in range(1, pairs + 1)]
+    # Four odd squares are 4 modulo 8, and so is four times an odd number.
+    shift = sum(roots) // pairs | 1
+    groups = fours([root - shift for root in roots], _ENOUGH)
+    return Vanishing(pairs, shift, tuple(groups), _STRETCH)
 
 
 def _sliced(roots: list[int], size: int) -> list[tuple[int, ...]]:

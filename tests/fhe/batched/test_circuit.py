@@ -13,6 +13,7 @@ import fhe
 from fhe.batched import circuit
 from fhe.batched.chain import MODULUS
 from fhe.batched.clear import Clear, Slots, decide_in_the_clear
+from fhe.batched.fours import fours
 from fhe.batched.layout import Half
 from fhe.batched.vanishing import GROUPS, _planned, coefficients, vanishing
 
@@ -38,7 +39,7 @@ def parameters(contributors, classes, bits, step, high, low, degree=32768):
     )
 
 
-EVERY_DAY = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128}
+EVERY_DAY = {1, 2, 3, 4, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 256}
 """Contributors whose circuits are run every day; all of them by `make test-all`."""
 
 
@@ -52,7 +53,7 @@ def test_every_table_of_three_clients_classes_and_levels(tables, step, high, low
     "contributors",
     [
         pytest.param(each, marks=() if each in EVERY_DAY else pytest.mark.slow)
-        for each in range(1, 129)
+        for each in range(1, 257)
     ],
 )
 def test_every_number_of_contributors(contributors):
@@ -177,9 +178,10 @@ def test_malformed_is_nonzero_for_everything_that_is_no_thermometer(radix):
     assert right.sum() == count + 1
 
 
-@pytest.mark.parametrize("contributors", range(1, 129))
+@pytest.mark.parametrize("contributors", [*range(1, 129), 129, 136, 137, 199, 249, 256])
 def test_the_polynomial_tells_0_from_all_counts(contributors):
-    for plan in (vanishing(contributors), *_plans((contributors + 1) // 2)):
+    others = _plans((contributors + 1) // 2) if contributors <= 128 else ()
+    for plan in (vanishing(contributors), *others):
         counts = np.arange(contributors + 1)
         z = (2 * counts - 2 * plan.pairs - 1) ** 2 - plan.shift
         product = [1] * len(counts)
@@ -196,6 +198,21 @@ def _plans(pairs):
     return [_planned(pairs, size) for size in GROUPS if pairs >= size]
 
 
+@pytest.mark.parametrize("contributors", [129, 136, 192, 200, 216, 256])
+def test_roots_of_many_contributors_are_in_groups_of_nearly_the_same_sum(contributors):
+    """An eighth of a sum multiplies the cube's noise, for which the modulus has no bit to spare."""
+    plan = vanishing(contributors)
+    assert all(sum(group) % plan.stretch == 0 for group in plan.groups)
+    assert max(abs(sum(group)) for group in plan.groups) <= 10 * plan.stretch
+
+
+def test_fours_take_every_number_once():
+    numbers = [(2 * k - 1) ** 2 - 1361 for k in range(1, 33)]
+    found = fours(numbers, 16)
+    assert sorted(itertools.chain(*found)) == sorted(numbers)
+    assert {len(each) for each in found} == {4}
+
+
 def test_a_layout_without_a_number_in_every_row_is_refused():
     with pytest.raises(fhe.InputError, match="layout: 4 numbers in 4 x 2"):
         Half(4, 4, 2)
@@ -204,7 +221,7 @@ def test_a_layout_without_a_number_in_every_row_is_refused():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"contributors": 129}, "takes up to 128 contributors, found 129; choose --engine tfhe"),
+        ({"contributors": 257}, "takes up to 256 contributors, found 257; choose --engine tfhe"),
         ({"bits": 13}, "takes up to 12 code bits, found 13"),
         ({"classes": 1}, "classes, found 1"),
         ({"degree": 8192}, "degree, found 8192"),

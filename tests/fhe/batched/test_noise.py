@@ -1,13 +1,15 @@
 """Measured noise against the bound that the modulus rests on, and the flooded answer's noise."""
 
 import math
+from functools import cached_property
 
+import attrs
 import numpy as np
 import pytest
 from scipy import stats
 
 import fhe
-from fhe.batched.chain import BUDGET, DISTANCE, MODULUS, bound_answer
+from fhe.batched.chain import BUDGET, DISTANCE, MODULUS, _tailored, bound_answer
 from fhe.batched.ciphertexts import Ciphertexts
 from fhe.batched.crew import Alone
 from fhe.batched.evaluator import tasks_of
@@ -19,6 +21,7 @@ from fhe.batched.tasks import ROUNDS, Desk
 
 from .conftest import send
 from .phases import at_roots, phase
+from .test_circuit import lowest_class
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +77,16 @@ def test_products_sums_and_drops_are_within_their_bounds(ops, bounds, scheme, ke
         slots = 4 * slots * slots % MODULUS
         found = scheme.encoder.decode_uint64(keys.decryptor.decrypt(value))
         assert (found == slots).all()
+
+
+def test_constants_that_are_not_kept_give_the_same(ops, scheme, keys, monkeypatch):
+    """A polynomial of many contributors has more of them than memory is for."""
+    for most in ("MOST_CONSTANTS", "MOST_FACTORS"):
+        monkeypatch.setattr(f"fhe.batched.ciphertexts.{most}", 0)
+    ops.forget()
+    found = ops.times(ops.plus(ops.fresh_zero(1), -5), 1001)
+    slots = scheme.encoder.decode_uint64(keys.decryptor.decrypt(found))
+    assert set(slots) == {MODULUS - 5005}
 
 
 def test_a_mask_is_within_its_bound_and_spreads_over_the_slots(ops, bounds, scheme, keys):
@@ -145,7 +158,10 @@ def test_uniform_limbs_have_all_their_bits():
 
 @pytest.mark.parametrize(
     ("contributors", "classes", "bits"),
-    [(1, 2, 4), (2, 20, 8), (4, 5, 6), (10, 20, 8), (32, 20, 8), (128, 20, 8), (10, 20, 12)],
+    [
+        *((1, 2, 4), (2, 20, 8), (4, 5, 6), (10, 20, 8), (32, 20, 8), (128, 20, 8), (10, 20, 12)),
+        *((129, 20, 8), (256, 20, 8)),
+    ],
 )
 def test_every_modulus_is_secure_floods_enough_and_has_room(contributors, classes, bits):
     """The inequalities that the argument of `flooding` and `noise` needs, computed anew."""
@@ -153,7 +169,7 @@ def test_every_modulus_is_secure_floods_enough_and_has_room(contributors, classe
     chain = rule.chain
     assert chain.bits <= BUDGET[rule.degree]
     assert all((p - 1) % (2 * rule.degree) == 0 for p in (*chain.primes(0), *chain.levels))
-    assert all(p % MODULUS == 1 for p in chain.levels)
+    assert contributors > 128 or all(p % MODULUS == 1 for p in chain.levels)
     shift = math.sqrt(rule.degree) * 2**chain.answer / MODULUS
     assert shift / 2**chain.flood <= 2**-DISTANCE
     room = math.log2(math.prod(chain.base)) - 1
@@ -176,3 +192,36 @@ def test_contributors_that_do_not_fit_the_smaller_degree_are_refused():
         fhe.choose_parameters(10, 20, 8, degree=16384)
     assert fhe.choose_parameters(4, 20, 8).degree == 16384
     assert fhe.choose_parameters(5, 20, 8).degree == 32768
+
+
+def test_a_rule_that_no_modulus_fits_is_refused_with_its_bits():
+    with pytest.raises(fhe.InputError, match=r"129 contributors take 8\d\d bits .* allows 438 at"):
+        fhe.choose_parameters(129, 2, 4, degree=16384)
+
+
+@attrs.frozen(kw_only=True)
+class Tailored(fhe.BatchedParameters):
+    """A small rule with the primes that a rule of more than 128 contributors has."""
+
+    @cached_property
+    def chain(self):
+        return _tailored(self._counted, self.degree)
+
+
+def test_primes_that_multiply_the_slots_give_right_answers_within_the_bound(rule, tmp_path):
+    """Every prime is another number modulo t, and the special one is small."""
+    tailored = Tailored(**attrs.asdict(rule))
+    chain = tailored.chain
+    assert len({*chain.shrinks, 1}) == len(chain.levels) + 1
+    assert chain.special < 2**25
+    keys = fhe.generate_keys(tailored)
+    codes = np.random.default_rng(4).integers(0, 16, (300, 3, 3))
+    codes[::2] = np.random.default_rng(5).integers(14, 16, (150, 3, 3))
+    sent = send(codes, fhe.make_public_key(keys))
+    desk = Desk(keys.evaluation, fhe.make_public_key(keys), sent, tmp_path)
+    for name in ROUNDS:
+        Alone(desk).do(tasks_of(name, 0, tailored, 1), lambda: None)
+    before = desk.answer(0)
+    assert math.log2(largest(before, keys)) < chain.answer
+    slots = desk.scheme.encoder.decode_uint64(keys.decryptor.decrypt(before))[:300]
+    assert tailored.decode(slots.astype(np.int64)).tolist() == lowest_class(codes)

@@ -416,6 +416,14 @@ def test_a_dead_worker_is_told_of_and_not_waited_for(few, keys, public, monkeypa
         evaluate_batched(few, keys.evaluation, public, processes=2)
 
 
+def test_fresh_processes_for_every_round_give_the_same_classes(few, keys, public, monkeypatch):
+    """As many levels ask for; one process at a time here."""
+    monkeypatch.setattr("fhe.batched.evaluator.LEVELS_AT_ONCE", 0)
+    answer = evaluate_batched(few, keys.evaluation, public, processes=1)
+    codes = np.random.default_rng(2).integers(0, 16, (5, 3, 3))
+    assert fhe.read_answer(answer, keys).tolist() == lowest_class(codes)
+
+
 @pytest.mark.slow  # a whole evaluation of two sets
 def test_sets_answered_apart_are_the_same_classes_as_one_evaluation(sent, answer, keys, public):
     """Answers of engine bgv are flooded with fresh noise: their classes agree, not their bytes."""
