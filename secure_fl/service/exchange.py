@@ -45,7 +45,8 @@ class Exchange:
         self._seconds = seconds
         self.batch, self._manifest, self._kept = batch, federation.manifest, kept
         agreed = bytes.fromhex(batch.agreed)
-        parameters = sum_parameters(self._manifest, batch.name, batch.quorum, agreed)
+        terms = batch.quorum, agreed, batch.degree
+        parameters = sum_parameters(self._manifest, batch.name, *terms)
         self._quorum = parameters.threshold
         self._server = ProtocolServer(parameters, batch.queries * coding_of(self._manifest).words)
         self._replies: Mapping[str, bytes] = {}
