@@ -54,6 +54,7 @@ def test_answers_and_distances_are_the_clear_rules_and_nothing_is_left(parties):
     # Neither messages nor rows stay with the evaluator, nor the batch with the querier.
     with sqlite3.connect(parties.folder("evaluator") / "state" / "batches.db") as database:
         assert database.execute("SELECT count(*) FROM exchanges").fetchone() == (0,)
+    assert not list((parties.folder("evaluator") / "state" / "rows").iterdir())
     assert not list((parties.folder("querier") / "batches").glob(f"{batch}*"))
 
 
@@ -95,6 +96,26 @@ def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
     assert killed.is_set()
     assert found.present == CLIENTS
     assert found.classes.tolist() == parties.clear(slice(0, 6), CLIENTS)[0]
+
+
+def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
+    """It reads them again after a start; the querier hears why, and nobody's sum is wrong."""
+    rows = parties.folder("evaluator") / "state" / "rows"
+
+    def alter(step, _):
+        if step == 4:
+            parties.running.kill("evaluator")
+            (found,) = rows.glob("*.south")
+            whole = found.read_bytes()
+            found.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+            assert found.stat().st_mode & 0o077 == 0
+            parties.running.start("evaluator", "--step", str(STEP))
+
+    batch = parties.open()
+    parties.all_take_part(batch, also=alter)
+    with pytest.raises(ServiceError, match="masked rows of 'south' are gone"):
+        parties.fetch(batch)
+    assert not list(rows.iterdir())
 
 
 @pytest.mark.slow  # a restart of the evaluator's process for each step

@@ -126,13 +126,35 @@ def test_the_evaluator_takes_no_batch_that_tells_contributors_different_rings(pa
 
 
 def test_a_database_of_a_release_without_rings_is_taken_on(tmp_path):
-    Store(tmp_path / "batches.db")
-    with sqlite3.connect(tmp_path / "batches.db") as database:
+    """With its batches, and with states before what is sealed: behind it they are slow to find."""
+    path = tmp_path / "batches.db"
+    store = Store(path)
+    rest = {"queries": 1, "quorum": 2, "patient_until": 0.0, "expires": 9e9, "queue": 9}
+    assert store.open("f", "old", "o", {"a": b"sealed"}, **rest, agreed="ab") == "opened"
+    assert store.decline(store.find("f", "old"), "a", b"why")
+    with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE batches DROP COLUMN degree")
-    store = Store(tmp_path / "batches.db")
-    rest = {"queries": 1, "quorum": 2, "patient_until": 0.0, "expires": 9e9, "queue": 1}
-    assert store.open("f", "b", "o", {}, **rest, agreed="ab", degree=DEGREE) == "opened"
+        database.execute(
+            "CREATE TABLE before (batch INTEGER NOT NULL, client TEXT NOT NULL, sealed BLOB,"
+            " contribution BLOB, state TEXT NOT NULL DEFAULT 'asked', refusal BLOB,"
+            " PRIMARY KEY (batch, client)) WITHOUT ROWID"
+        )
+        database.execute(
+            "INSERT INTO before SELECT batch, client, sealed, contribution, state, refusal"
+            " FROM parts"
+        )
+        database.execute("DROP TABLE parts")
+        database.execute("ALTER TABLE before RENAME TO parts")
+    store = Store(path)
+    old = store.find("f", "old")
+    assert (old.clients, old.refusals, old.degree) == ({"a": "declined"}, {"a": b"why"}, 0)
+    assert store.open("f", "b", "o", {"a": b"x"}, **rest, agreed="ab", degree=DEGREE) == "opened"
     assert store.find("f", "b").degree == DEGREE
+    with sqlite3.connect(path) as database:
+        names = [row[1] for row in database.execute("PRAGMA table_info(parts)")]
+        tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
+    assert names.index("state") < names.index("sealed")
+    assert "earlier" not in tables
 
 
 def test_the_command_asks_on_a_ring(parties, tmp_path):
