@@ -45,14 +45,15 @@ CREATE TABLE IF NOT EXISTS exchanges (
     message BLOB NOT NULL, PRIMARY KEY (batch, step, client)
 );
 """
-# What is looked at often stands first: behind a sealed query it is found by reading that, and every
-# request of a hundred contributors looks at the states of all of them.
+# What is looked at often stands first, and rows have numbers: behind a sealed query, or where rows
+# are their own index, each look reads sealed queries, and every request of a hundred contributors
+# looks at the states of all of them.
 _PARTS = """
 CREATE TABLE IF NOT EXISTS parts (
     batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
     state TEXT NOT NULL DEFAULT 'asked', refusal BLOB, sealed BLOB, contribution BLOB,
     PRIMARY KEY (batch, client)
-) WITHOUT ROWID;
+);
 """
 _LATER = (
     ("parts", "refusal", "BLOB"),
@@ -91,9 +92,9 @@ class Store:
             for table, column, kind in _LATER:
                 if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
                     db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-            parts = [row[1] for row in db.execute("PRAGMA table_info(parts)")]
-            if parts.index("sealed") < parts.index("state"):
-                names = ", ".join(parts)
+            (made,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'parts'").fetchone()
+            if "WITHOUT ROWID" in made:
+                names = ", ".join(row[1] for row in db.execute("PRAGMA table_info(parts)"))
                 db.execute("ALTER TABLE parts RENAME TO earlier")
                 db.execute(_PARTS)
                 db.execute(f"INSERT INTO parts ({names}) SELECT {names} FROM earlier")
