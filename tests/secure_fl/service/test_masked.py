@@ -90,7 +90,8 @@ def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
             parties.running.kill("evaluator")
             parties.running.start("evaluator", "--step", "20")
 
-    batch = parties.open()
+    # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
+    batch = parties.open(patience=100.0)
     parties.all_take_part(batch, also=kill)
     found = parties.fetch(batch)
     assert killed.is_set()
@@ -111,7 +112,7 @@ def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
             assert found.stat().st_mode & 0o077 == 0
             parties.running.start("evaluator", "--step", str(STEP))
 
-    batch = parties.open()
+    batch = parties.open(patience=100.0)
     parties.all_take_part(batch, also=alter)
     with pytest.raises(ServiceError, match="masked rows of 'south' are gone"):
         parties.fetch(batch)
@@ -126,7 +127,8 @@ def test_the_evaluator_is_killed_at_every_step(parties, step):
             parties.running.kill("evaluator")
             parties.running.start("evaluator", "--step", "20")
 
-    batch = parties.open()
+    # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
+    batch = parties.open(patience=100.0)
     parties.all_take_part(batch, also=kill)
     assert parties.fetch(batch).classes.tolist() == parties.clear(slice(0, 6), CLIENTS)[0]
 
