@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,11 @@ from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service.channel import Channel, Reply
 from secure_fl.service.contributor import ContributorPolicy, least_quorum
 from secure_fl.service.contributor_app import ContributorService, load_contributor
+from secure_fl.service.exchange_store import STEPS
 
 READY, TIMES = b"ready\n", b"times\n"
 MANY = 1_000_000
+TRIES = 600
 _EXCHANGE = re.compile("/batches/(?P<batch>[^/]+)/exchange/(?P<step>[0-9]+)")
 
 Times = dict[str, dict[str, list[float]]]
@@ -73,16 +75,28 @@ class Hosts:
     def __init__(self, running: Sequence["subprocess.Popen[bytes]"]) -> None:
         self._running = running
 
-    def times(self) -> list[Times]:
-        """Of every contributor, so far."""
-        found = []
-        for process in self._running:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(TIMES)
-            process.stdin.flush()
-            found += json.loads(process.stdout.readline())
-        return found
+    def times(self, batches: Collection[str]) -> list[Times]:
+        """Of every contributor, with all steps of those batches.
+
+        A querier may have its answer before a contributor has heard that its last message came.
+
+        Raises:
+            RuntimeError: one was not in a batch to its end.
+        """
+        for _ in range(TRIES):
+            found = [times for process in self._running for times in _asked(process)]
+            if all(len(times.get(name, ())) == STEPS for times in found for name in batches):
+                return found
+            time.sleep(0.1)
+        raise RuntimeError("a contributor was not in a batch to its end")
+
+
+def _asked(process: "subprocess.Popen[bytes]") -> list[Times]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(TIMES)
+    process.stdin.flush()
+    return list(json.loads(process.stdout.readline()))
 
 
 @contextmanager

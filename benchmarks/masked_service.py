@@ -86,7 +86,7 @@ class Asker:
             start = time.perf_counter()
             batch, _ = self.ask(queries)
             whole[batch] = time.perf_counter() - start
-        times = contributors.times()
+        times = contributors.times(whole)
         return [(seconds, slowest_exchange(times, batch)) for batch, seconds in whole.items()]
 
 
