@@ -57,6 +57,12 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
     type=click.IntRange(1),
     help="Contributors that suffice; default: all, of the rule masked above two thirds.",
 )
+@click.option(
+    "--degree",
+    default=0,
+    type=click.IntRange(0),
+    help="masked: contributors that each masks with, an even number; default: all others.",
+)
 @distance_option
 @unknown_option
 @click.option(
@@ -102,6 +108,7 @@ def query(
     insecure: bool,
     proxy: str | None,
     quorum: int | None,
+    degree: int,
     distance: bool,
     unknown_from: float | None,
     patience: float,
@@ -146,13 +153,13 @@ def query(
         raise click.UsageError("--fetch needs --batch, the name of what was opened")
     manifest = load_manifest(run)
     if manifest.rule == "votes":
-        refuse_given(OF_DISTANCES | {"leave_one_out"}, "for the rule votes")
+        refuse_given(OF_DISTANCES | {"leave_one_out", "degree"}, "for the rule votes")
         refuse_given({"audit", "leak_bits"} if audit != 0 else {"leak_bits"}, _NO_KNOWN)
         audit = 0
     member = read_member(identity, "querier", manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
-    terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime)
+    terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime, degree=degree)
     line = functools.partial(
         Channel, url, member, manifest, authority=authority, insecure=insecure, proxy=proxy
     )
@@ -186,7 +193,7 @@ def query(
             unknown_from=unknown_from,
         )
         return
-    refuse_given({"distance", "unknown_from"}, f"for the rule {manifest.rule}")
+    refuse_given({"distance", "unknown_from", "degree"}, f"for the rule {manifest.rule}")
     if keys is None:
         raise click.UsageError(f"the rule is {manifest.rule}: name the folder of keys with --keys")
     public = tfhe_public_key(fhe.load_public_key(keys), user="the service")

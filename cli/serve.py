@@ -223,6 +223,12 @@ def evaluator(
     type=click.IntRange(1),
     help="Default: 2, or 1 of one client; rule masked: above two thirds.",
 )
+@click.option(
+    "--min-degree",
+    default=0,
+    type=click.IntRange(0),
+    help="Rule masked: contributors that it masks with at least; default: all others, no ring.",
+)
 @click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
 @click.option(
     "--near",
@@ -256,6 +262,7 @@ def contributor(
     state: Path,
     port: int,
     min_quorum: int | None,
+    min_degree: int,
     daily_queries: int,
     near: float,
     repeats: int,
@@ -278,7 +285,7 @@ def contributor(
 
     manifest = load_manifest(run)
     if manifest.rule != "masked":
-        refuse_given({"exact_heads"}, f"for the rule {manifest.rule}")
+        refuse_given({"exact_heads", "min_degree"}, f"for the rule {manifest.rule}")
     answers = None
     if manifest.rule == "votes":
         book = answers_ledger or state / FILE
@@ -286,7 +293,13 @@ def contributor(
     else:
         refuse_given(_OF_VOTES, f"for the rule {manifest.rule}")
     least = least_quorum(manifest) if min_quorum is None else min_quorum
-    terms = ContributorPolicy(quorum=least, daily_queries=daily_queries, near=near, repeats=repeats)
+    terms = ContributorPolicy(
+        quorum=least,
+        daily_queries=daily_queries,
+        near=near,
+        repeats=repeats,
+        degree=min_degree,
+    )
     with output.progress() as progress:
         progress("loading the circuit and the head", 0, 1)
         policy = MaskedPolicy(exact_heads=exact_heads)

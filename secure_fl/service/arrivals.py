@@ -31,7 +31,7 @@ def open_batch(
     federation = caller.federation.manifest.fingerprint
     known = store.find(federation, batch)
     if known is None:
-        opening, sealed, agreed = _read_opening(limits, caller, batch, content)
+        opening, sealed, (agreed, degree) = _read_opening(limits, caller, batch, content)
         done = store.open(
             federation,
             batch,
@@ -43,6 +43,7 @@ def open_batch(
             expires=opening.expires,
             queue=limits.queue,
             agreed=agreed,
+            degree=degree,
         )
         if done == "opened":
             return 201
@@ -56,8 +57,8 @@ def open_batch(
 
 def _read_opening(
     limits: Limits, caller: Caller[Federation], batch: str, content: bytes
-) -> tuple[Opening, dict[str, bytes], str]:
-    """What a querier asks for, the sealed queries by client, and of a masked sum its digest.
+) -> tuple[Opening, dict[str, bytes], tuple[str, int]]:
+    """What a querier asks for, the sealed queries by client, a masked sum's digest and degree.
 
     Raises:
         Refusal: they do not fit the federation, the limits or each other.
@@ -80,7 +81,7 @@ def _read_opening(
     if federation.masked and opening.queries > most_queries(manifest):
         most = most_queries(manifest)
         raise Refusal(413, "size", f"a batch of the rule masked has at most {most} queries here")
-    publics = set()
+    sums = set()
     for name, data in sealed.items():
         try:
             facts = SealedQuery.from_bytes(data, manifest).facts
@@ -91,17 +92,17 @@ def _read_opening(
             raise Refusal(422, "invalid", "a sealed query is not of this batch")
         if not federation.masked and facts.public != federation.public.fingerprint:
             raise Refusal(422, "invalid", "another public key than the one registered here")
-        publics.add(facts.public)
+        sums.add((facts.public, facts.degree))
     if not federation.masked:
-        return opening, sealed, ""
-    (agreed, *others) = publics
+        return opening, sealed, ("", 0)
+    ((agreed, degree), *others) = sums
     if others or not re.fullmatch("[0-9a-f]{64}", agreed):
-        raise Refusal(422, "invalid", "not one digest of what contributors are told")
+        raise Refusal(422, "invalid", "not one digest of what contributors are told, or degree")
     try:
-        sum_parameters(manifest, batch, opening.quorum, bytes.fromhex(agreed))
+        sum_parameters(manifest, batch, opening.quorum, bytes.fromhex(agreed), degree)
     except InputError as error:
         raise Refusal(422, "invalid", str(error)) from None
-    return opening, sealed, agreed
+    return opening, sealed, (agreed, degree)
 
 
 def accept_contribution(

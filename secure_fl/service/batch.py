@@ -1,6 +1,8 @@
 """A batch of queries as the evaluator's store has it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 from attrs import frozen
 
@@ -26,6 +28,7 @@ class Batch:
         patient_until: seconds since 1970, after which the quorum suffices.
         expires: seconds since 1970.
         agreed: of the rule masked, the digest of what contributors were told; else "".
+        degree: of the rule masked, contributors that each masks with; 0 for all others.
     """
 
     id: int
@@ -44,3 +47,29 @@ class Batch:
     patient_until: float
     expires: float
     agreed: str
+    degree: int
+
+    @classmethod
+    def of(cls, row: Iterable[Any], parts: Iterable[tuple[str, str, bytes | None]]) -> Self:
+        """A batch from its row.
+
+        Args:
+            row: the columns `COLUMNS`.
+            parts: of every client that was asked, its name, state and refusal.
+        """
+        found = dict(zip(COLUMNS, row, strict=True))
+        found["name"] = found.pop("batch")
+        found["present"] = tuple(json.loads(found["present"]))
+        parts = list(parts)
+        return cls(
+            **found,
+            clients={client: state for client, state, _ in parts},
+            refusals={client: words for client, _, words in parts if words is not None},
+        )
+
+
+COLUMNS = (
+    *("id", "federation", "batch", "opening", "queries", "quorum", "state", "reason", "done"),
+    *("total", "present", "patient_until", "expires", "agreed", "degree"),
+)
+"""Of the store's table of batches."""

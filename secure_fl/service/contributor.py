@@ -28,7 +28,12 @@ from secure_fl.service.channel import Channel
 from secure_fl.service.declining import seal_reason
 from secure_fl.service.likeness import count_before, first_pair
 from secure_fl.service.masked_part import DroppedOut, MaskedPart
-from secure_fl.service.masked_words import audit_parameters, known_secret, refuse_known
+from secure_fl.service.masked_words import (
+    audit_parameters,
+    known_secret,
+    neighbours,
+    refuse_known,
+)
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
@@ -62,12 +67,16 @@ class ContributorPolicy:
             same; a batch with two such ones is declined.
         repeats: times that nearly the same query is answered in any 24 hours, in batches of its
             own: each time a querier with an accomplice may learn a bit of this client's code.
+        degree: of the rule masked, the least number of contributors that it masks with, 0 for all
+            others. On a ring fewer of all contributors may collude, and a cheating evaluator opens
+            parts of a sum (`secure_fl.service.masked_words.sum_parameters`).
     """
 
     quorum: int = 2
     daily_queries: int = 10_000
     near: float = 1e-3
     repeats: int = 3
+    degree: int = 0
 
 
 def least_quorum(manifest: Manifest) -> int:
@@ -125,6 +134,7 @@ class Contributor:
         try:
             query = SealedQuery.from_bytes(data, self.manifest)
             self._check(query.facts, batch, now)
+            self._check_ring(query.facts)
             opened = open_salted_query(query, self.member, self.manifest.n_features)
             features, audit, salt = opened
             self._check_likeness(features, now)
@@ -202,6 +212,15 @@ class Contributor:
             raise Declined(
                 f"query {often} was answered {counts[often]} times in 24 hours, this client's terms"
                 f" allow {terms.repeats}"
+            )
+
+    def _check_ring(self, facts: Facts) -> None:
+        near = neighbours(self.manifest, facts.degree)
+        least = neighbours(self.manifest, self.terms.degree)
+        if near < least:
+            raise Declined(
+                f"each contributor would mask with {near} others, this client's terms ask for"
+                f" {least} (--min-degree)"
             )
 
     def _check(self, facts: Facts, batch: str, now: float) -> None:

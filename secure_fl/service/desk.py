@@ -26,10 +26,12 @@ class MaskedBatch:
     Attributes:
         agreed: digest of what contributors were told.
         quorum: the sum's threshold.
+        degree: contributors that each masks with; 0 for all others.
     """
 
     agreed: bytes
     quorum: int
+    degree: int = 0
 
 
 class Desk:
@@ -73,7 +75,7 @@ class Desk:
 
     def keep_masked(self, batch: str, opened: MaskedBatch) -> None:
         """Keeps what opens a masked batch's sum, beside the shares that will come."""
-        header = {"quorum": opened.quorum}
+        header = {"quorum": opened.quorum, "degree": opened.degree}
         path = self._path(batch, "masked")
         write_envelope(path, MASKED_KIND, header, opened.agreed, mode=PRIVATE)
 
@@ -87,10 +89,10 @@ class Desk:
         if not path.exists():
             raise InputError(f"batch {batch}: was not opened here ({path} is absent)")
         envelope = read_envelope(path, MASKED_KIND)
-        quorum = envelope.header.get("quorum")
-        if type(quorum) is not int or len(envelope.payload) != 32:
+        quorum, degree = envelope.header.get("quorum"), envelope.header.get("degree", 0)
+        if type(quorum) is not int or type(degree) is not int or len(envelope.payload) != 32:
             raise FormatError(f"{path}: header members are missing or mistyped; remove it")
-        return MaskedBatch(envelope.payload, quorum)
+        return MaskedBatch(envelope.payload, quorum, degree)
 
     def forget(self, batch: str) -> None:
         """Removes a batch's files; it is read."""

@@ -59,7 +59,7 @@ class Evaluator:
         succeeded = succeeded_by(by_name)
         self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
         self.store.end(succeeded, SUCCEEDED)
-        self.exchanges = Exchanges(self.store, by_name, limits.step)
+        self.exchanges = Exchanges(self.store, by_name, limits.step, state / "rows")
         folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(
             self.store,
@@ -83,14 +83,22 @@ class Evaluator:
         self.nonces.close()
         self._held.release()
 
-    async def news(self, wait: float, found: Callable[[], Awaitable[bool]]) -> None:
-        """Returns when `found` is true, when the service stops, or after some seconds."""
+    async def news(
+        self, wait: float, found: Callable[[], Awaitable[bool]], *, look: float = 1.0
+    ) -> None:
+        """Returns when `found` is true, when the service stops, or after some seconds.
+
+        Args:
+            wait: seconds at most.
+            found: asked at every change, and as often as `look` says.
+            look: seconds; changes that another process makes are not told here.
+        """
         end = time.monotonic() + wait
         while not self.stopping and not await found():
             left = end - time.monotonic()
             if left <= 0:
                 return
-            await self.evaluations.changes.wait(min(left, 1.0))
+            await self.evaluations.changes.wait(min(left, look))
 
     async def batch(self, caller: Caller[Federation], name: str) -> Batch:
         """A batch of the caller's federation.

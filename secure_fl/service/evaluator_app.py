@@ -12,6 +12,7 @@ from typing import TypeVar
 import fastapi
 from fastapi import FastAPI, Request
 
+from fhe.errors import StorageError
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.exchange_routes import add_exchange_routes
 from secure_fl.service.gate import Refusal, reply
@@ -70,6 +71,10 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
     async def locked(request: Request, _: sqlite3.OperationalError) -> fastapi.Response:
         busy = Refusal(503, "database", "the database is busy", retry_after=5)
         return evaluator.gate.refuse(request, busy)
+
+    @app.exception_handler(StorageError)
+    async def full(request: Request, _: StorageError) -> fastapi.Response:
+        return evaluator.gate.refuse(request, Refusal(503, "disk", "the disk is full"))
 
     @app.get("/health", response_model=Health)
     async def health() -> fastapi.Response:

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from secure_fl.errors import InputError, ProtocolError, QuorumError
 from secure_fl.federation import wire
@@ -45,7 +46,8 @@ class Exchange:
         self._seconds = seconds
         self.batch, self._manifest, self._kept = batch, federation.manifest, kept
         agreed = bytes.fromhex(batch.agreed)
-        parameters = sum_parameters(self._manifest, batch.name, batch.quorum, agreed)
+        terms = batch.quorum, agreed, batch.degree
+        parameters = sum_parameters(self._manifest, batch.name, *terms)
         self._quorum = parameters.threshold
         self._server = ProtocolServer(parameters, batch.queries * coding_of(self._manifest).words)
         self._replies: Mapping[str, bytes] = {}
@@ -84,9 +86,9 @@ class Exchange:
         Raises:
             Refusal: it comes too late, again with other content, or cannot be used.
         """
-        before = self._kept.message(self.batch, step, client)
-        if before is not None:
-            if before == message:
+        taken = self._kept.taken(self.batch, step, client, message)
+        if taken is not None:
+            if taken:
                 return 200
             raise Refusal(409, "state", "another message of this step was taken before")
         if client not in self.batch.clients:
@@ -175,23 +177,33 @@ class Exchanges:
         store: of the batches.
         federations: by fingerprint.
         seconds: that contributors have for a message from the second on.
+        folder: of masked rows, made where absent.
     """
 
-    def __init__(self, store: Store, federations: Mapping[str, Federation], seconds: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        federations: Mapping[str, Federation],
+        seconds: float,
+        folder: Path,
+    ) -> None:
         self._seconds = seconds
         self._store, self._federations = store, federations
-        self._kept = ExchangeStore(store)
+        self._kept = ExchangeStore(store, folder)
         self._lock = threading.Lock()
         self._found: dict[int, Exchange] = {}
 
-    def take(self, batch: Batch, client: str, step: int, message: bytes) -> int:
-        """As `Exchange.take`, if the batch is at work; the last one closes the step."""
+    def take(self, batch: Batch, client: str, step: int, message: bytes) -> tuple[int, bool]:
+        """As `Exchange.take`, if the batch is at work; and whether others have news of it.
+
+        The last message closes the step. Of the others nobody need hear: a hundred that wait would
+        each look in vain a hundred times.
+        """
         with self._lock:
             exchange = self._of(batch)
             status = exchange.take(client, step, message)
-            if exchange.complete:
-                self._move(batch, time.time())
-            return status
+            moved = exchange.complete and self._move(batch, time.time())
+            return status, moved
 
     def reply(self, batch: Batch, client: str, step: int) -> bytes | None:
         """As `Exchange.reply`, if the batch is at work."""
@@ -205,6 +217,7 @@ class Exchanges:
             waiting = self._kept.waiting()
             for number in self._found.keys() - set(waiting):
                 del self._found[number]
+            self._kept.sweep(waiting)
             for number in waiting:
                 batch = self._store.by_number(number)
                 if batch is None:
@@ -214,10 +227,13 @@ class Exchanges:
 
     def _move(self, batch: Batch, now: float) -> bool:
         try:
-            return self._of(batch).advance(now)
+            moved = self._of(batch).advance(now)
         except (QuorumError, ProtocolError, InputError, Refusal) as error:
             self._store.fail(batch, str(error))
-            return True
+            moved = True
+        if moved:
+            self._kept.sweep(self._kept.waiting())
+        return moved
 
     def _of(self, batch: Batch) -> Exchange:
         if batch.state != "collecting" or not batch.agreed:
@@ -227,7 +243,10 @@ class Exchanges:
         found = self._found.get(batch.id)
         if found is None:
             federation = self._federations[batch.federation]
-            found = Exchange(batch, federation, self._kept, self._seconds)
+            try:
+                found = Exchange(batch, federation, self._kept, self._seconds)
+            except ProtocolError as error:
+                raise Refusal(409, "state", str(error)) from None
             self._found[batch.id] = found
         # Who declined since is news to it.
         found.batch = batch

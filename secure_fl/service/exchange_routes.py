@@ -39,10 +39,11 @@ def add_exchange_routes(app: FastAPI, evaluator: Evaluator) -> None:
         limit = message_bytes(caller.federation.manifest, found.queries, step)
         content = await evaluator.gate.body(request, caller, limit)
         take = evaluator.exchanges.take
-        status = await asyncio.to_thread(take, found, caller.name, step, content)
+        status, news = await asyncio.to_thread(take, found, caller.name, step, content)
         if status == 201:
             evaluator.metrics.contributions.inc()
-        evaluator.evaluations.changes.tell()
+        if news:
+            evaluator.evaluations.changes.tell()
         return reply(caller, status, {"detail": "accepted"})
 
     @app.get(
@@ -68,7 +69,8 @@ def add_exchange_routes(app: FastAPI, evaluator: Evaluator) -> None:
             content[:] = [] if made is None else [made]
             return bool(content)
 
-        await evaluator.news(wait, closed)
+        # Sums move in this process, which tells of it.
+        await evaluator.news(wait, closed, look=wait)
         if not content:
             return reply(caller, 202, {"detail": "not yet"})
         return reply(caller, 200, content[0])

@@ -3,11 +3,20 @@
 The server of a secure sum has no secrets and draws nothing, so its state follows from the messages
 that it took and the steps that it closed. Both are kept here, in the store's database and by its
 transactions: on the disk before a contributor hears that its message was taken.
+
+Masked rows are megabytes, which a database would write four times: they are files beside it, and
+their digests stand in it. They are not overwritten when they are erased: without the shares that
+the querier gets they are uniform words, and with them no more than the answer.
 """
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 
+from fhe.envelope import PRIVATE, write_atomic
+from secure_fl.errors import ProtocolError
+from secure_fl.files import make_folder
 from secure_fl.service.batch import Batch
 from secure_fl.service.store import Store
 
@@ -15,6 +24,9 @@ _CLOSED = ""
 """In the place of a client's name: the step was closed."""
 STEPS = 5
 """Messages of a contributor in one sum."""
+_ROWS = 3
+"""The step whose messages are masked rows."""
+_DIGEST = hashlib.sha256().digest_size
 
 
 class ExchangeStore:
@@ -22,10 +34,12 @@ class ExchangeStore:
 
     Args:
         store: of the batches.
+        folder: of masked rows, made where absent, mode 0700.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, folder: Path) -> None:
+        make_folder(folder, mode=0o700)
+        self._store, self._folder = store, folder
 
     def waiting(self) -> list[int]:
         """The store's numbers of batches of masked sums that are at work, the oldest first."""
@@ -37,8 +51,12 @@ class ExchangeStore:
 
     def keep(self, batch: Batch, step: int, client: str, message: bytes) -> None:
         """Keeps a message that was taken; the last one of a client settles its part."""
+        kept = _short(step, message)
+        if kept is not message:
+            # Its row is written after it: what has a row is whole on the disk.
+            write_atomic(self._file(batch, client), message, mode=PRIVATE)
         with self._store.transaction() as db:
-            row = (batch.id, step, client, message)
+            row = (batch.id, step, client, kept)
             db.execute("INSERT INTO exchanges VALUES (?, ?, ?, ?)", row)
             if step == STEPS:
                 change = (
@@ -46,14 +64,14 @@ class ExchangeStore:
                 )
                 db.execute(change, (batch.id, client))
 
-    def message(self, batch: Batch, step: int, client: str) -> bytes | None:
-        """A message that was taken, or None."""
+    def taken(self, batch: Batch, step: int, client: str, message: bytes) -> bool | None:
+        """Whether this very message was taken, or another one; None without any."""
         with self._store.transaction() as db:
             row = db.execute(
                 "SELECT message FROM exchanges WHERE batch = ? AND step = ? AND client = ?",
                 (batch.id, step, client),
             ).fetchone()
-            return None if row is None else bytes(row[0])
+            return None if row is None else bytes(row[0]) in (message, _short(step, message))
 
     def close(self, batch: Batch, step: int) -> None:
         """Notes that a step was closed with the messages that are there."""
@@ -63,7 +81,11 @@ class ExchangeStore:
             db.execute(change, (step, STEPS, batch.id))
 
     def history(self, batch: Batch) -> Iterator[tuple[int, dict[str, bytes], bool]]:
-        """Step by step: the messages that were taken, and whether the step was closed."""
+        """Step by step: the messages that were taken, and whether the step was closed.
+
+        Raises:
+            ProtocolError: a file of masked rows is gone or was altered.
+        """
         for step in range(1, STEPS + 1):
             with self._store.transaction() as db:
                 rows = db.execute(
@@ -73,6 +95,8 @@ class ExchangeStore:
                 )
                 found = {client: bytes(message) for client, message in rows}
             closed = found.pop(_CLOSED, None) is not None
+            if step == _ROWS:
+                found = {name: self._rows(batch, name, kept) for name, kept in found.items()}
             yield step, found, closed
             if not closed:
                 return
@@ -92,3 +116,35 @@ class ExchangeStore:
             if done.rowcount:
                 self._store.erase(batch.id)
             return done.rowcount == 1
+
+    def sweep(self, waiting: Collection[int]) -> None:
+        """Erases masked rows of batches that are not at work, whatever became of them.
+
+        Args:
+            waiting: from `waiting`.
+        """
+        for path in self._folder.iterdir():
+            if path.name.partition(".")[0] not in map(str, waiting):
+                path.unlink(missing_ok=True)
+
+    def _file(self, batch: Batch, client: str) -> Path:
+        return self._folder / f"{batch.id}.{client}"
+
+    def _rows(self, batch: Batch, client: str, kept: bytes) -> bytes:
+        if len(kept) != _DIGEST:
+            # Of a release that kept rows in the database.
+            return kept
+        try:
+            found = self._file(batch, client).read_bytes()
+        except OSError:
+            found = b""
+        if hashlib.sha256(found).digest() != kept:
+            raise ProtocolError(
+                f"masked rows of {client!r} are gone or altered on the evaluator's disk"
+            )
+        return found
+
+
+def _short(step: int, message: bytes) -> bytes:
+    """What the database holds of a message."""
+    return hashlib.sha256(message).digest() if step == _ROWS else message

@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+Floats = NDArray[np.float64]
+
 _BLOCK = 256
 """Rows compared at once, which bounds the memory."""
+_MANY = 0.01
+"""Share of all pairs from which on it is cheaper to take all differences."""
 
 
 def nearly_equal(
@@ -34,8 +38,25 @@ def nearly_equal(
         Shape (n, m).
     """
     left, right = np.asarray(queries, np.float64), np.asarray(others, np.float64)
-    scale = np.maximum.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
-    return cdist(left, right) <= near * scale
+    lengths = np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1)
+    bounds = near * np.maximum.outer(*lengths)
+    # One product is faster than all differences, and mostly leaves few pairs to take them of.
+    may = _may_be_near(left, right, lengths, near)
+    if may.sum() > _MANY * may.size:
+        return cdist(left, right) <= bounds
+    found = np.zeros(bounds.shape, np.bool_)
+    rows, columns = np.nonzero(may)
+    apart = np.linalg.norm(left[rows] - right[columns], axis=1)
+    found[rows, columns] = apart <= bounds[rows, columns]
+    return found
+
+
+def _may_be_near(left: Floats, right: Floats, lengths: tuple[Floats, Floats], near: float) -> Any:
+    """Pairs that are nearly the same or that rounding might hide; shape (n, m)."""
+    squares = np.add.outer(*(each**2 for each in lengths))
+    # Of the sum of d products, of two squared norms, and of what is done with them.
+    slack = 8 * (left.shape[1] + 4) * np.finfo(np.float64).eps
+    return squares - 2 * (left @ right.T) <= (near**2 + slack) * squares
 
 
 def first_pair(queries: NDArray[np.floating[Any]], near: float) -> tuple[int, int] | None:

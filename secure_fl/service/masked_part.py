@@ -45,7 +45,7 @@ class MaskedPart:
 
     Raises:
         InputError: the digest in the facts is not that of what this contributor was told, or a
-            quorum that no sum has.
+            quorum or degree that no sum has.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class MaskedPart:
         agreed = told.agreed(self.coding, 0, facts.queries)
         if agreed.hex() != facts.public:
             raise InputError("sealed query: not what the other contributors are told")
-        parameters = sum_parameters(manifest, facts.batch, facts.quorum, agreed)
+        terms = facts.quorum, agreed, facts.degree
+        parameters = sum_parameters(manifest, facts.batch, *terms)
         keys = signature_keys(manifest)
         directory = {name: keys[name] for name in manifest.clients}
         own = SumMember(member.name, member.identity, directory, parameters.session)

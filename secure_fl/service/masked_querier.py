@@ -128,9 +128,9 @@ def _open(
     salt = os.urandom(SALT)
     told = Told(manifest.fingerprint, batch, features, salt, known_secret(known))
     agreed = told.agreed(coding_of(manifest, quorum), 0, queries)
-    # A quorum that no sum has is refused before anybody is asked.
-    sum_parameters(manifest, batch, quorum, agreed)
-    opened = MaskedBatch(agreed, quorum)
+    # A quorum or ring that no sum has is refused before anybody is asked.
+    sum_parameters(manifest, batch, quorum, agreed, terms.degree)
+    opened = MaskedBatch(agreed, quorum, terms.degree)
     desk.keep_masked(batch, opened)
     whole = evolve(terms, quorum=quorum)
     querier.open(batch, features, known, whole, agreed=agreed, salt=salt)
@@ -146,7 +146,8 @@ def _read(
     known: Audit | None,
 ) -> MaskedAnswered:
     manifest = querier.manifest
-    parameters = sum_parameters(manifest, batch, opened.quorum, opened.agreed)
+    terms = opened.quorum, opened.agreed, opened.degree
+    parameters = sum_parameters(manifest, batch, *terms)
     coding = coding_of(manifest, opened.quorum)
     found = _answer(content, batch)
     server = ProtocolServer.opener(parameters, found["sum"], queries * coding.words)

@@ -1,7 +1,9 @@
 """What the parties of a masked batch make of its public facts, and openings for the querier alone.
 
 Session and parameters of the sum follow from the batch's facts, which the querier signed: each
-party derives them itself. The graph is complete, so nobody chooses it.
+party derives them itself. A ring follows from them too, and so a querier that tries names and salts
+chooses it: what a ring withstands in the service is counted among all contributors, see
+`sum_parameters`.
 """
 
 from cryptography.exceptions import InvalidTag
@@ -13,7 +15,7 @@ from fhe.errors import InputError as EnvelopeError
 from secure_fl.crypto.keys import digest, verify
 from secure_fl.errors import InputError, ProtocolError
 from secure_fl.federation.secagg import Parameters
-from secure_fl.federation.secagg.parameters import SESSION
+from secure_fl.federation.secagg.parameters import SESSION, share_threshold
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.masked import coding_of
 from secure_fl.service.members import Member, sealing_key, signature_keys
@@ -38,7 +40,9 @@ def message_bytes(manifest: Manifest, queries: int, step: int) -> int:
     return _ROOM + 512 * len(manifest.clients)
 
 
-def sum_parameters(manifest: Manifest, batch: str, quorum: int, agreed: bytes) -> Parameters:
+def sum_parameters(
+    manifest: Manifest, batch: str, quorum: int, agreed: bytes, degree: int = 0
+) -> Parameters:
     """Of a batch's sum.
 
     Args:
@@ -46,13 +50,39 @@ def sum_parameters(manifest: Manifest, batch: str, quorum: int, agreed: bytes) -
         batch: its name, which is used once.
         quorum: contributors that must be left at every step.
         agreed: digest of what contributors were told.
+        degree: contributors that each masks with, an even number; 0 for all others. On a ring of
+            h = degree + 1 holders and s shares (two thirds of h), fewer than 2 s - h contributors,
+            wherever they stand, open no row with evaluator and querier, and what they open is of at
+            least s contributors (`Parameters.colluding`, `Parameters.fewest`).
 
     Raises:
-        FederationError: a quorum that is not above half of the contributors, or above all.
+        FederationError: a quorum that is not above half of the contributors, or above all; or a
+            degree that no ring has.
+        InputError: a ring under the rule votes.
     """
     named = digest(b"masked session", manifest.fingerprint.encode(), batch.encode())
-    names = manifest.clients
-    return Parameters(named[:SESSION], 0, 0, names, quorum, len(names) - 1, quorum, agreed=agreed)
+    names, near = manifest.clients, neighbours(manifest, degree)
+    shares = share_threshold(len(names), near, quorum)
+    return Parameters(named[:SESSION], 0, 0, names, quorum, near, shares, agreed=agreed)
+
+
+def neighbours(manifest: Manifest, degree: int) -> int:
+    """Contributors that each masks with.
+
+    Args:
+        manifest: of the federation.
+        degree: that was asked for; 0 for all others.
+
+    Raises:
+        InputError: a ring under the rule votes, where parts of a sum have too little noise.
+    """
+    others = len(manifest.clients) - 1
+    near = min(degree or others, others)
+    if near < others and manifest.rule == "votes":
+        raise InputError(
+            "degree: of the rule masked; under votes all contributors mask with all others"
+        )
+    return near
 
 
 def audit_parameters(manifest: Manifest) -> fhe.RuleParameters:

@@ -42,12 +42,14 @@ class BatchTerms:
         patience: seconds to wait for more than the quorum.
         lifetime: seconds until the batch expires.
         without: a client that is not asked, or "".
+        degree: of the rule masked, contributors that each masks with; 0 for all others.
     """
 
     quorum: int | None = None
     patience: float = 60.0
     lifetime: float = 3600.0
     without: str = ""
+    degree: int = 0
 
 
 @frozen
@@ -137,6 +139,7 @@ class Querier:
                 queries=queries,
                 quorum=quorum,
                 expires=expires,
+                degree=terms.degree,
             )
             query = seal_query(facts, features, audit, self.member, self.manifest, salt)
             sealed[name] = base64.b64encode(query.to_bytes()).decode()

@@ -45,6 +45,7 @@ class Facts:
         queries: in all, known answers among them; at least 1.
         quorum: contributors that an answer needs at least.
         expires: seconds since 1970, after which it is not to be answered.
+        degree: of the rule masked, contributors that each masks with; 0 for all others.
     """
 
     federation: str
@@ -54,10 +55,18 @@ class Facts:
     queries: int
     quorum: int
     expires: float
+    degree: int = 0
 
     def context(self) -> bytes:
         """The facts as bytes that sealing and signature are bound to."""
-        return digest(b"sealed query", *(str(value).encode() for value in attrs.astuple(self)))
+        return digest(b"sealed query", *(str(value).encode() for value in self.said().values()))
+
+    def said(self) -> dict[str, Any]:
+        """The facts by name; no degree where all mask with all, as before there were rings."""
+        found = attrs.asdict(self)
+        if not self.degree:
+            del found["degree"]
+        return found
 
 
 @frozen
@@ -76,7 +85,7 @@ class SealedQuery:
 
     def to_bytes(self) -> bytes:
         """The batch as an envelope."""
-        header = {**attrs.asdict(self.facts), "signature": self.signature.hex()}
+        header = {**self.facts.said(), "signature": self.signature.hex()}
         return pack(KIND, header, self.sealed)
 
     @classmethod
@@ -88,7 +97,7 @@ class SealedQuery:
             InputError: of another federation, or not signed by its querier.
         """
         envelope = unpack(data, KIND, source="sealed query")
-        header = dict(envelope.header)
+        header = {"degree": 0, **envelope.header}
         kinds = {field.name: field.type for field in attrs.fields(Facts)} | {"signature": str}
         if {name: type(value) for name, value in header.items()} != kinds:
             raise FormatError("sealed query: header members are missing, unknown or mistyped")
@@ -97,7 +106,7 @@ class SealedQuery:
         except ValueError:
             raise FormatError("sealed query: its signature is not hexadecimal") from None
         facts = Facts(**header)
-        if not math.isfinite(facts.expires) or facts.queries < 1:
+        if not math.isfinite(facts.expires) or facts.queries < 1 or facts.degree < 0:
             raise FormatError("sealed query: a fact is out of range")
         if facts.federation != manifest.fingerprint:
             raise InputError("sealed query: of another federation; compare federation.json")

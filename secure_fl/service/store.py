@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from fhe.envelope import PRIVATE
-from secure_fl.service.batch import Batch
+from secure_fl.service.batch import COLUMNS, Batch
 from secure_fl.service.limits import DATABASE_WAIT
 
 _SCHEMA = """
@@ -37,19 +37,30 @@ CREATE TABLE IF NOT EXISTS batches (
     attempts INTEGER NOT NULL DEFAULT 0,
     done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
     present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
-    agreed TEXT NOT NULL DEFAULT '',
+    agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
     UNIQUE (federation, batch)
 );
 CREATE TABLE IF NOT EXISTS exchanges (
     batch INTEGER NOT NULL REFERENCES batches, step INTEGER NOT NULL, client TEXT NOT NULL,
     message BLOB NOT NULL, PRIMARY KEY (batch, step, client)
 );
+"""
+# What is looked at often stands first, and rows have numbers: behind a sealed query, or where rows
+# are their own index, each look reads sealed queries, and every request of a hundred contributors
+# looks at the states of all of them.
+_PARTS = """
 CREATE TABLE IF NOT EXISTS parts (
     batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
-    sealed BLOB, contribution BLOB, state TEXT NOT NULL DEFAULT 'asked', refusal BLOB,
+    state TEXT NOT NULL DEFAULT 'asked', refusal BLOB, sealed BLOB, contribution BLOB,
     PRIMARY KEY (batch, client)
-) WITHOUT ROWID;
+);
 """
+_LATER = (
+    ("parts", "refusal", "BLOB"),
+    ("batches", "agreed", "TEXT NOT NULL DEFAULT ''"),
+    ("batches", "degree", "INTEGER NOT NULL DEFAULT 0"),
+)
+"""Columns that databases of earlier releases have not."""
 FETCHED = "its answer was fetched and erased; ask again as a new batch"
 GIVEN_UP = "the querier closed it before it was answered"
 KEPT = "its answer was kept as long as answers are, and nobody fetched it"
@@ -76,16 +87,18 @@ class Store:
             self._create()
 
     def _create(self) -> None:
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(_SCHEMA + _PARTS)
         with self.transaction() as db:
-            columns = {row[1] for row in db.execute("PRAGMA table_info(parts)")}
-            # Made by a release whose refusals had no words.
-            if "refusal" not in columns:
-                db.execute("ALTER TABLE parts ADD COLUMN refusal BLOB")
-            columns = {row[1] for row in db.execute("PRAGMA table_info(batches)")}
-            # Made by a release without the rule masked.
-            if "agreed" not in columns:
-                db.execute("ALTER TABLE batches ADD COLUMN agreed TEXT NOT NULL DEFAULT ''")
+            for table, column, kind in _LATER:
+                if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+            (made,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'parts'").fetchone()
+            if "WITHOUT ROWID" in made:
+                names = ", ".join(row[1] for row in db.execute("PRAGMA table_info(parts)"))
+                db.execute("ALTER TABLE parts RENAME TO earlier")
+                db.execute(_PARTS)
+                db.execute(f"INSERT INTO parts ({names}) SELECT {names} FROM earlier")
+                db.execute("DROP TABLE earlier")
 
     def open(
         self,
@@ -100,6 +113,7 @@ class Store:
         expires: float,
         queue: int,
         agreed: str = "",
+        degree: int = 0,
     ) -> Literal["opened", "exists", "full"]:
         """Adds a batch, with the sealed query of every client.
 
@@ -109,10 +123,11 @@ class Store:
         with self.transaction() as db:
             if self._waiting() >= queue:
                 return "full"
-            row = (federation, batch, opening, queries, quorum, patient_until, expires, agreed)
+            times = (patient_until, expires)
+            row = (federation, batch, opening, queries, quorum, *times, agreed, degree)
             done = db.execute(
                 "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
-                " patient_until, expires, agreed) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                " patient_until, expires, agreed, degree) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
             )
             if done.rowcount != 1:
@@ -328,34 +343,14 @@ class Store:
 
     def _find(self, condition: str, *values: str | int) -> Batch | None:
         row = self._db.execute(
-            "SELECT id, federation, batch, opening, queries, quorum, state, reason, done, total,"
-            f" present, patient_until, expires, agreed FROM batches WHERE {condition}",
-            values,
+            f"SELECT {', '.join(COLUMNS)} FROM batches WHERE {condition}", values
         ).fetchone()
         if row is None:
             return None
         parts = self._db.execute(
             "SELECT client, state, refusal FROM parts WHERE batch = ?", row[:1]
-        ).fetchall()
-        number, federation, name, opening, queries, quorum, state, reason, done, total = row[:10]
-        return Batch(
-            id=number,
-            federation=federation,
-            name=name,
-            opening=opening,
-            queries=queries,
-            quorum=quorum,
-            state=state,
-            reason=reason,
-            done=done,
-            total=total,
-            present=tuple(json.loads(row[10])),
-            clients={client: state for client, state, _ in parts},
-            refusals={client: words for client, _, words in parts if words is not None},
-            patient_until=row[11],
-            expires=row[12],
-            agreed=row[13],
         )
+        return Batch.of(row, parts)
 
     def _part(self, batch: Batch, client: str, column: str) -> bytes | None:
         with self._lock:

@@ -157,6 +157,16 @@ def test_queries_of_a_day_are_kept_and_older_ones_erased(made, tmp_path):
     assert made.queries[:5].tobytes() not in whole
 
 
+def near_by_hand(points, others, near):
+    return [
+        [
+            np.sqrt(((a - b) ** 2).sum()) <= near * max(np.sqrt(a @ a), np.sqrt(b @ b))
+            for b in others
+        ]
+        for a in points
+    ]
+
+
 def test_likeness_is_found_wherever_the_data_lie():
     """By differences: a large offset hides no small distance and makes none up."""
     rng = np.random.default_rng(2)
@@ -164,15 +174,14 @@ def test_likeness_is_found_wherever_the_data_lie():
         points = offset + rng.normal(size=(600, 5))
         points[590] = points[7]
         assert first_pair(points, near) == (7, 590)
-        by_hand = [
-            [
-                np.sqrt(((a - b) ** 2).sum()) <= near * max(np.sqrt(a @ a), np.sqrt(b @ b))
-                for b in points
-            ]
-            for a in points[:9]
-        ]
+        by_hand = near_by_hand(points[:9], points, near)
         assert nearly_equal(points[:9], points, near).tolist() == by_hand
         counts = count_before(points, [points[:8], points[580:]], near)
         assert counts[[0, 7, 100, 590]].tolist() == [1, 2, 0, 2]
+    # From a few pairs that are near to nearly all.
+    for near in (0.1, 0.3, 1.0):
+        points = rng.normal(size=(60, 5))
+        found = nearly_equal(points[:9], points, near)
+        assert found.tolist() == near_by_hand(points[:9], points, near)
     assert first_pair(np.zeros((2, 3)), 0.0) == (0, 1)
     assert first_pair(np.eye(3), 0.1) is None

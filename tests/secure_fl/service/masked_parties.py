@@ -1,0 +1,124 @@
+"""Parties of a federation whose rule is masked: an evaluator's process, contributors in threads.
+
+Contributors run here so that each can vanish at a chosen step, as one that is killed: nothing of
+what it held in memory is left, and its outbox is.
+"""
+
+import json
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from kahm import classify
+from secure_fl.demo.service_parties import IDENTITY, Deployment
+from secure_fl.heads.masked import MaskedPolicy
+from secure_fl.service import masked_querier
+from secure_fl.service.channel import Channel
+from secure_fl.service.contributor import ContributorPolicy
+from secure_fl.service.contributor_app import load_contributor
+from secure_fl.service.desk import Desk
+from secure_fl.service.masked_part import DroppedOut
+from secure_fl.service.masked_querier import ask_masked
+from secure_fl.service.members import read_member
+from secure_fl.service.querier import BatchTerms, Querier
+
+
+class Vanished(BaseException):
+    """This contributor was killed."""
+
+
+class Line(Channel):
+    """A channel on which its member vanishes before a step's message, or does something first."""
+
+    vanishes = 99
+    also = staticmethod(lambda step, message: None)
+
+    def call(self, method, path, body=b""):
+        if method == "PUT" and "/exchange/" in path:
+            step = int(path.rpartition("/")[2])
+            if step >= self.vanishes:
+                raise Vanished
+            self.also(step, body)
+        return super().call(method, path, body)
+
+
+@dataclass
+class Parties:
+    """All parties of a federation whose rule is masked; the evaluator is a process."""
+
+    running: Deployment
+    manifest: object
+    queries: np.ndarray
+    codes: np.ndarray
+
+    def folder(self, name):
+        return self.running.folder / name
+
+    def member(self, name):
+        return read_member(self.folder(name) / IDENTITY, name, self.manifest)
+
+    def querier(self):
+        channel = Channel(self.running.url(), self.member("querier"), self.manifest)
+        return Querier(self.member("querier"), self.manifest, None, channel)
+
+    def contributor(self, name, **terms):
+        own = self.folder(name)
+        policy = ContributorPolicy(**{"repeats": 1000, "quorum": 3, **terms})
+        parts = (own, name, None, own / IDENTITY, own / "state", policy)
+        return load_contributor(*parts, MaskedPolicy(exact_heads=True))
+
+    def open(self, rows=slice(0, 6), known=None, *, quorum=3, patience=20.0, degree=0):
+        """Opens a batch, as `ask_masked` does before it waits; returns its name."""
+        batch, features = secrets.token_hex(8), self.queries[rows]
+        queries = len(features) + (known.known if known else 0)
+        terms = BatchTerms(quorum=quorum, patience=patience, lifetime=120.0, degree=degree)
+        querier, desk = self.querier(), Desk(self.folder("querier"))
+        with querier.channel:
+            masked_querier._open(querier, desk, features, queries, batch, known, terms)
+        return batch
+
+    def fetch(self, batch, rows=slice(0, 6), known=None):
+        desk = Desk(self.folder("querier"))
+        common = {"batch": batch, "known": known, "terms": None}
+        return ask_masked(self.querier(), desk, self.queries[rows], **common)
+
+    def asked(self, name):
+        with Channel(self.running.url(), self.member(name), self.manifest) as line:
+            return json.loads(line.expect("GET", "/asked", what="asking"))["batches"]
+
+    def clear(self, rows, names):
+        there = [self.manifest.client_index(name) for name in names]
+        codes = self.codes[rows][:, there]
+        return classify(codes).tolist(), codes.min(axis=(1, 2)).tolist()
+
+    def take_part(self, batch, name, vanishes=99, also=None, **terms):
+        """One contributor's part in a batch, in a thread; on its owner's terms."""
+
+        def run():
+            line = Line(self.running.url(), self.member(name), self.manifest)
+            line.vanishes = vanishes
+            if also is not None:
+                line.also = also
+            contributor = self.contributor(name, **terms)
+            with line:
+                try:
+                    sealed = line.expect("GET", f"/batches/{batch}/query", what="query")
+                    contributor.part(sealed, batch, time.time()).run(line, threading.Event())
+                except (Vanished, DroppedOut):
+                    # The second where the others were too few.
+                    return
+                finally:
+                    contributor.outbox.close()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def all_take_part(self, batch, vanish=(), also=None, **terms):
+        vanish = dict(vanish)
+        for place, name in enumerate(self.manifest.clients):
+            first = None if place else also
+            self.take_part(batch, name, vanish.get(name, 99), first, **terms)
