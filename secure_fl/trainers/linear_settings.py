@@ -59,6 +59,9 @@ class LinearSettings(Settings):
     hides_records: ClassVar[bool] = False
     """Whether it runs only with a promise for every record, in masked sums."""
 
+    own_constant: ClassVar[bool] = False
+    """Whether its weights have a constant though the features that it sees (`bare`) have none."""
+
     random_features: int = setting(
         0, "random Fourier features in place of the records; 0: none", least=0
     )

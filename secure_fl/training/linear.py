@@ -13,7 +13,7 @@ from secure_fl.data import Dataset, Scale, TargetSet, scaled_features
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, ClientPrivacy
 from secure_fl.federation.divergence import Excess
-from secure_fl.objectives import Objective, RandomFourierFeatures
+from secure_fl.objectives import Objective, RandomFourierFeatures, with_constant
 from secure_fl.objectives.regression import RegressionLoss, r_squared, rmse
 from secure_fl.privacy.promises import RecordPrivacy
 from secure_fl.trainers.linear._client import local_value
@@ -250,7 +250,8 @@ def model_inputs(
 
 def model_weights(weights: Any, settings: LinearSettings) -> Any:
     """A trainer's weights as the model's, which has a constant where there is no mapping."""
-    return np.pad(weights, ((0, 1), (0, 0))) if settings.bare else weights
+    without = settings.bare and not settings.own_constant
+    return np.pad(weights, ((0, 1), (0, 0))) if without else weights
 
 
 def random_features(
@@ -299,6 +300,8 @@ def _figures(objective: Objective, state: Any, probe: tuple[Any, Any] | None) ->
         found["rmse"], found["r2"] = rmse(values, y), r_squared(values, y)
     elif probe is not None:
         X, y = probe
+        if X.shape[1] < len(state.weights):
+            X = with_constant(X)
         found["accuracy"] = float(np.mean(objective.predict(state.weights, X) == y))
     for name in ("contraction", "step"):
         value = getattr(state, name, None)

@@ -25,7 +25,7 @@ from secure_fl.privacy.promises import Neighbours, record_unit
 from secure_fl.trainers.linear._noisy_moments import exact_moments
 from secure_fl.trainers.linear._record_noise import checked, with_noise
 from secure_fl.trainers.linear.kahm_record_private import REFINEMENTS, noise_of_sums, residual_sum
-from secure_fl.trainers.linear.noisy_gradient import CLIP, gradient_sum, noise_of_rounds
+from secure_fl.trainers.linear.noisy_gradient import CLIP, gradient_sum, noise_of_rounds, total
 
 Method: TypeAlias = Literal["kahm-record-private", "private-gradient"]
 CLASSES = FEATURES = 2
@@ -130,7 +130,7 @@ def _bisector(pair: tuple[Array, Array]) -> Array:
 
 
 def _gradients(fed: Federation, multiplier: float, adjacency: Neighbours) -> list[Sum]:
-    _, noises = noise_of_rounds(fed, FEATURES * CLASSES, ROUNDS, multiplier, adjacency)
+    first, noises = noise_of_rounds(fed, FEATURES, CLASSES, ROUNDS, multiplier, adjacency)
     pair = _pair(adjacency, -1.0)
     exact = [
         gradient_sum(
@@ -138,7 +138,11 @@ def _gradients(fed: Federation, multiplier: float, adjacency: Neighbours) -> lis
         ).ravel()
         for rows in pair
     ]
-    return [Sum((exact[0], exact[1]), noises[CLIP].sigma, ROUNDS)]
+    means = [total(rows) for rows in pair]
+    return [
+        Sum((means[0], means[1]), first.sigma, 1),
+        Sum((exact[0], exact[1]), noises[CLIP].sigma, ROUNDS),
+    ]
 
 
 def _seen(sums: Sequence[Sum], which: int, parts: int, runs: int) -> Array:

@@ -20,6 +20,7 @@ class PrivateGradient(LinearSettings):
     unweighted: ClassVar[bool] = True
     hides_records: ClassVar[bool] = True
     takes_class_texts: ClassVar[bool] = True
+    own_constant: ClassVar[bool] = True
 
     rounds: int = setting(40, "of training, all of them booked before the first", least=2)
 
@@ -29,7 +30,7 @@ class PrivateGradient(LinearSettings):
         return self.random_features == 0
 
     def sums(self, classes: int) -> int:
-        """One a round, and one of the number of records."""
+        """One a round, and one of the records and their number."""
         return self.rounds + 1
 
     def states(self, run: LinearRun, start: Any) -> Iterator[Any]:
@@ -51,4 +52,5 @@ class PrivateGradient(LinearSettings):
             rounds=self.rounds,
             adjacency=run.promise.adjacency,
             prior=run.promise.prior,
+            centred=self.bare,
         )

@@ -219,6 +219,22 @@ def replace_features(client: Dataset, X: Any) -> Dataset:
     return Dataset(X, client.y, client.classes, client.name)
 
 
+@pytest.mark.parametrize("random_features", [0, 100])
+def test_noisy_gradients_have_constants_of_their_own(digits, tmp_path, random_features):
+    """Of the records' mean; not on random features, beside which a model has none."""
+    clients, test = digits
+    books = Ledger.create(tmp_path / "books", "digits")
+    settings = linear("private-gradient", rounds=8, random_features=random_features)
+    trained = train_linear_model(
+        clients, settings, secure=True, test=test, privacy=RecordPrivacy(8.0, 1e-5, 5.0, books)
+    )
+    assert np.mean(trained.model.predict(test.X) == test.y) == trained.figures["accuracy"]
+    assert trained.model.weights.shape == (random_features or 65, 10)
+    assert trained.model.weights[-1].any()
+    if not random_features:
+        assert trained.figures["accuracy"] > 0.8
+
+
 def test_private_ridge_states_its_unit_and_is_bound_to_masked_sums(digits, tmp_path):
     clients, test = digits
     ledger = Ledger.create(tmp_path / "books", "digits")

@@ -13,11 +13,17 @@ from dp import Budget, Ledger, Membership, Record, compose
 from dp.accounting import Gaussian
 from dp.loss_distribution import gaussian_epsilon
 from secure_fl.errors import InputError
-from secure_fl.federation import Federation, PrivacyError, SecureAggregation
+from secure_fl.federation import Client, Federation, PrivacyError, SecureAggregation
+from secure_fl.objectives import with_constant
 from secure_fl.trainers.linear import kahm_record_private, noisy_gradient, private_ridge, text_prior
 from secure_fl.trainers.linear._noisy_moments import SENSITIVITIES
 from secure_fl.trainers.linear.class_texts import read_class_prior, texts_of
-from secure_fl.trainers.linear.noisy_gradient import gradient_sum
+from secure_fl.trainers.linear.noisy_gradient import (
+    TOTAL_SENSITIVITIES,
+    directions,
+    gradient_sum,
+    total,
+)
 from tests.secure_fl.trainers.linear.test_private_ridge import C, D, clients, moments, vectors
 
 TRAINERS = (noisy_gradient, kahm_record_private, private_ridge)
@@ -29,14 +35,17 @@ TRAINERS = (noisy_gradient, kahm_record_private, private_ridge)
     labels=st.tuples(st.integers(0, 1), st.integers(0, 1)),
     clip=st.sampled_from([0.3, 1.0]),
     weights=st.lists(st.floats(-50, 50), min_size=6, max_size=6),
+    centre=st.one_of(vectors, st.lists(st.floats(), min_size=3, max_size=3).map(np.array)),
 )
 @settings(max_examples=200, deadline=None)
 def test_no_record_changes_a_gradient_by_more_than_its_unit_allows(
-    first, second, labels, clip, weights
+    first, second, labels, clip, weights, centre
 ):
     W = np.reshape(weights, (3, 2))
     one, other = (
-        gradient_sum((x / max(1.0, np.linalg.norm(x)))[None], np.array([label]), W, clip)
+        gradient_sum(
+            directions((x / max(1.0, np.linalg.norm(x)))[None], centre), np.array([label]), W, clip
+        )
         for x, label in zip((first, second), labels, strict=True)
     )
     assert np.linalg.norm(one) <= clip
@@ -52,6 +61,13 @@ def test_no_added_record_changes_the_moments_by_more_than_the_sensitivity(x, lab
 def test_a_record_of_norm_1_attains_the_moments_sensitivity():
     change = moments(np.array([1.0, 0.0]), 0)
     assert np.linalg.norm(change) == pytest.approx(SENSITIVITIES["add-remove"])
+
+
+@given(first=vectors, second=vectors)
+def test_no_record_changes_sum_and_number_by_more_than_its_unit_allows(first, second):
+    one, other = (total((x / max(1.0, np.linalg.norm(x)))[None]) for x in (first, second))
+    assert np.linalg.norm(one) <= TOTAL_SENSITIVITIES["add-remove"] * (1 + 1e-12)
+    assert np.linalg.norm(one - other) <= TOTAL_SENSITIVITIES["replace"] * (1 + 1e-12)
 
 
 def release(trainer, ledger, adjacency, members=None, epsilon=4.0, **options):
@@ -110,7 +126,7 @@ def test_gradients_carry_at_least_the_booked_noise(tmp_path):
     from secure_fl.trainers.linear.noisy_gradient import NoisyGradient, local_noisy_gradient
 
     noise = SumNoise.sized(fed, 2.0, D * C, 3.0)
-    ask = NoisyGradient(1.0, np.zeros((D, C)), 1.0, noise.sigma, "replace")
+    ask = NoisyGradient(1.0, np.zeros(D), np.zeros((D, C)), 1.0, noise.sigma, "replace")
     drawn = np.concatenate([fed.sum(local_noisy_gradient, ask) for _ in range(60)])
     assert drawn.std() >= 0.9 * 2.0 * 3.0 * math.sqrt(6 / fed.threshold)
     assert ledger.events == ()
@@ -125,7 +141,25 @@ def test_it_learns(tmp_path, adjacency):
     y = np.concatenate([each.targets for each in members])
     centres = np.stack([X[y == c].mean(0) for c in range(C)])
     best = np.mean(np.argmin(((X[:, None] - centres) ** 2).sum(2), axis=1) == y)
-    assert np.mean(np.argmax(X @ state.weights, axis=1) == y) > best - 0.1
+    assert np.mean(np.argmax(with_constant(X) @ state.weights, axis=1) == y) > best - 0.1
+
+
+def test_what_all_records_have_in_common_does_not_hide_what_tells_them_apart(tmp_path):
+    """Of records far from the origin: their directions from it hardly differ, those from their
+    mean do."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, C, 1200)
+    X = 0.04 * np.eye(D)[y] + 0.015 * rng.standard_normal((1200, D)) + 0.9 * np.eye(D)[-1]
+    members = [Client(f"c{i}", X[i::4], y[i::4]) for i in range(4)]
+    accuracies = []
+    for centred in (False, True):
+        ledger = Ledger.create(tmp_path / f"books{centred}", "trial")
+        state = release(noisy_gradient, ledger, "replace", members, epsilon=2.0, centred=centred)
+        assert state.weights.shape == (D + centred, C)
+        scores = (with_constant(X) if centred else X) @ state.weights
+        accuracies.append(np.mean(np.argmax(scores, axis=1) == y))
+    assert accuracies[1] > accuracies[0] + 0.1
+    assert accuracies[1] > 0.85
 
 
 def test_a_prior_is_what_is_left_where_noise_is_all(tmp_path):
@@ -134,7 +168,9 @@ def test_a_prior_is_what_is_left_where_noise_is_all(tmp_path):
     for trainer, more in ((kahm_record_private, {}), (noisy_gradient, {"rounds": 2})):
         ledger = Ledger.create(tmp_path / f"{trainer.__name__}", "trial")
         state = release(trainer, ledger, "replace", epsilon=0.01, prior=prior, **more)
-        cosine = np.sum(state.weights * prior) / np.linalg.norm(state.weights) / math.sqrt(C)
+        cosine = (
+            np.sum(state.weights[:D] * prior) / np.linalg.norm(state.weights[:D]) / math.sqrt(C)
+        )
         assert cosine > 0.15
 
 
