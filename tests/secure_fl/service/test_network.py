@@ -221,7 +221,7 @@ def test_the_demonstration_finds_every_answer_equal():
 def test_every_option_of_the_pages_commands_exists():
     """The page's own commands need machines and certificates; their options are looked up."""
     found = 0
-    for page in ("service.md", "how-to/three-machines.md"):
+    for page in ("deploy.md", "service.md", "how-to/three-machines.md"):
         text = (ROOT / "docs" / page).read_text().replace("\\\n", " ")
         for line in re.findall(r"^securefl (?:serve|query) .*$", text, re.MULTILINE):
             command, *words = shlex.split(line)[1:]
