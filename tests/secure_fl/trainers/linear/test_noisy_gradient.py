@@ -149,17 +149,22 @@ def test_what_all_records_have_in_common_does_not_hide_what_tells_them_apart(tmp
     mean do."""
     rng = np.random.default_rng(3)
     y = rng.integers(0, C, 1200)
-    X = 0.04 * np.eye(D)[y] + 0.015 * rng.standard_normal((1200, D)) + 0.9 * np.eye(D)[-1]
+    apart = np.eye(D)[y] + 0.375 * rng.standard_normal((1200, D))
+    X = 0.02 * apart + 0.95 * np.eye(D)[-1]
     members = [Client(f"c{i}", X[i::4], y[i::4]) for i in range(4)]
-    accuracies = []
-    for centred in (False, True):
-        ledger = Ledger.create(tmp_path / f"books{centred}", "trial")
+
+    def accuracy(centred, trial):
+        ledger = Ledger.create(tmp_path / f"books{centred}{trial}", "trial")
         state = release(noisy_gradient, ledger, "replace", members, epsilon=2.0, centred=centred)
         assert state.weights.shape == (D + centred, C)
         scores = (with_constant(X) if centred else X) @ state.weights
-        accuracies.append(np.mean(np.argmax(scores, axis=1) == y))
-    assert accuracies[1] > accuracies[0] + 0.1
-    assert accuracies[1] > 0.85
+        return np.mean(np.argmax(scores, axis=1) == y)
+
+    # The noise is the system's: 0.47 with a deviation of 0.11 over runs from the origin, 0.93 and
+    # 0.02 from the mean. The margins are six deviations of a mean of three.
+    origin, mean = (np.mean([accuracy(c, t) for t in range(3)]) for c in (False, True))
+    assert mean > origin + 0.08
+    assert mean > 0.85
 
 
 def test_a_prior_is_what_is_left_where_noise_is_all(tmp_path):
