@@ -280,9 +280,7 @@ def test_every_page_is_in_the_contents():
     assert listed == set(PAGES)
 
 
-@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
-    """`make docs` builds it as strictly."""
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
