@@ -7,10 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kahm import Bank, split
-from secure_fl.federation import Client
+from secure_fl.federation import Client, ring_degree
 
 Array = NDArray[np.float32]
 IntArray = NDArray[np.int64]
+LOST, CORRUPT = 0.1, 0.1
+"""Shares of contributors that a ring withstands: that drop out, and that collude."""
+
+
+def ring_of(contributors: int) -> int:
+    """Degree of the ring that so many contributors of a masked sum take."""
+    return ring_degree(contributors, round(LOST * contributors), round(CORRUPT * contributors))
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,11 @@ import numpy as np
 from attrs import define
 
 import fhe
-from benchmarks._federations import cells_of
+from benchmarks._federations import CORRUPT, LOST, cells_of, ring_of
 from benchmarks._harness import DataMissingError, Run, benchmark, newsgroups
 from benchmarks._unmeasured import Secrets, Unmeasured
 from kahm import classify
 from secure_fl.data.partition import dirichlet
-from secure_fl.federation import ring_degree
 from secure_fl.federation.secagg import Identity, Member, Parameters, ProtocolClient, ProtocolServer
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.parameters import SESSION, default_threshold, share_threshold
@@ -37,8 +36,6 @@ from secure_fl.masked.rows import Ints
 CLASSES = 20
 SAMPLE, WHOLE = 4, 30
 """Contributors that are measured of more than so many."""
-LOST, CORRUPT = 0.1, 0.1
-"""Shares of contributors that the ring withstands: that drop out, and that collude."""
 
 
 COLUMNS = (
@@ -169,7 +166,7 @@ def _cases(quick: bool, most: int) -> Iterator[tuple[int, int, int, int]]:
         yield from ((3, 2, 8, 20), (10, 9, 6, 20), (10, 9, 8, 20), (100, 42, 8, 5))
         return
     for n in (n for n in (3, 10, 30, 100, 300, 1000) if n <= most):
-        ring = ring_degree(n, round(LOST * n), round(CORRUPT * n))
+        ring = ring_of(n)
         for degree in dict.fromkeys((n - 1, ring)):
             yield from ((n, degree, bits, batch) for bits in (6, 8) for batch in (1, 20, 200))
 
@@ -258,7 +255,7 @@ def _documents(run: Run) -> None:
     )
     cases: list[tuple[int, int | None, int]] = [(10, None, 100 if run.quick else len(data.y_test))]
     if not run.quick:
-        cases.append((100, ring_degree(100, 10, 10), 100))
+        cases.append((100, ring_of(100), 100))
     for n, degree, count in cases:
         run.progress(f"20 Newsgroups, {n} contributors, {count} queries")
         parts = dirichlet(data.y_train, n, 1.0, np.random.default_rng(seed))

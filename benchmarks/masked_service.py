@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._contributors import Hosts, hosted, slowest_exchange
+from benchmarks._federations import ring_of
 from benchmarks._harness import Run, Split, benchmark, newsgroups
 from kahm import classify
 from secure_fl.data.partition import dirichlet
 from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment, set_up
-from secure_fl.federation import ring_degree
 from secure_fl.heads.codes import head_codes
 from secure_fl.heads.fitting import train_heads
 from secure_fl.heads.manifest import Manifest, make_manifest
@@ -38,8 +38,6 @@ from secure_fl.service.querier import BatchTerms, Querier
 SEED = 0
 SMALL, REPEATS = 20, 5
 """Queries of a batch whose latency is measured, and how often."""
-LOST, CORRUPT = 0.1, 0.1
-"""Shares of contributors that the ring withstands: that drop out, and that collude."""
 STEP = "600"
 """Seconds that the evaluator waits for a message: nobody vanishes here, and machines are busy."""
 
@@ -129,7 +127,7 @@ def main(
     run.seeds(SEED)
     count = min(200 if run.quick else queries, len(data.X_test))
     ring = clients >= 50 if ring is None else ring
-    degree = ring_degree(clients, round(LOST * clients), round(CORRUPT * clients)) if ring else 0
+    degree = ring_of(clients) if ring else 0
     near = degree or clients - 1
     run.parameter(contributors=clients, bits=bits, queries=count, neighbours=near, batch=batch)
     run.parameter(processes_of_contributors=min(processes, clients))

@@ -44,10 +44,9 @@ def gather(output: Output, out: Path, files: tuple[Path, ...]) -> None:
     """Write the list of members OUT from FILES: *.member of all parties, or lists."""
     from fhe.envelope import write_atomic
     from secure_fl.crypto.party import gather as gathered
-    from secure_fl.errors import InputError
+    from secure_fl.files import refuse_existing_file
 
-    if out.exists():
-        raise InputError(f"{out}: exists already; choose another file")
+    refuse_existing_file(out)
     made = gathered(files)
     write_atomic(out, made.to_json())
     output.result(

@@ -143,7 +143,7 @@ def forget(
     from secure_fl.data import read_records
     from secure_fl.data.naming import format_suffix
     from secure_fl.errors import InputError
-    from secure_fl.files import prove_writable
+    from secure_fl.files import prove_writable, refuse_existing_file
     from secure_fl.heads.forgetting import forget as forgotten
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.receipts import listed_key, numbers_in, signed_receipt
@@ -151,8 +151,7 @@ def forget(
     manifest = load_manifest(run)
     own = read_identity(identity)
     if copy is not None:
-        if copy.exists():
-            raise InputError(f"{copy}: exists already; choose another file")
+        refuse_existing_file(copy)
         prove_writable(copy, 1 << 20)
     if manifest.members and listed_key(manifest, client) != own.public:
         raise InputError(f"{identity}: not the key that federation.json lists for {client!r}")

@@ -32,7 +32,7 @@ def propose(
 ) -> None:
     """Write a successor of the federation of RUN to the file OUT, for its members to sign."""
     from secure_fl.crypto.identities import read_members
-    from secure_fl.errors import InputError
+    from secure_fl.files import refuse_existing_file
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.service.succession import propose as proposed
     from secure_fl.service.succession import save_successor
@@ -50,8 +50,7 @@ def propose(
                 f"--join {each[:80]!r}: expected NAME.member or NAME=KEYS, once for each"
             )
         keys |= found
-    if out.exists():
-        raise InputError(f"{out}: exists already; choose another file")
+    refuse_existing_file(out)
     made = proposed(load_manifest(run), keys, frozenset(leave))
     save_successor(out, made)
     output.result(

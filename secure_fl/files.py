@@ -58,6 +58,12 @@ def refuse_existing(path: Path) -> None:
         raise InputError(f"{path}: exists already; choose another folder or remove it first")
 
 
+def refuse_existing_file(path: Path) -> None:
+    """Raises InputError if a new file cannot take this name."""
+    if path.exists():
+        raise InputError(f"{path}: exists already; choose another file")
+
+
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """A folder with its parents, unless it is there.
 

@@ -32,11 +32,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
 
 from secure_fl.demo.flower_parties import MARK, free_port, kill_marked
+from tests.cli.command import hear_interrupts
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = ("deploy.md", "service.md")
@@ -163,10 +165,7 @@ class Walk:
 
     def _run(self, party: str, text: str, block: Typed) -> str:
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", _SHELL + self._here(party, text)],
-            cwd=self.home(party),
-            env=self._environment(party),
-            stdin=subprocess.DEVNULL,
+            **self._shell(party, text),
             capture_output=True,
             text=True,
             timeout=LONGEST,
@@ -182,17 +181,23 @@ class Walk:
         log = self.home(party) / f"{name}.log"
         with log.open("wb") as written:
             process = subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", _SHELL + self._here(party, text)],
-                cwd=self.home(party),
-                env=self._environment(party),
-                stdin=subprocess.DEVNULL,
+                **self._shell(party, text),
                 stdout=written,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 # A shell in the background would hand on that Ctrl+C is not heard.
-                preexec_fn=_hear_interrupts,
+                preexec_fn=hear_interrupts,
             )
         self._running[party, name] = _Running(process, log)
+
+    def _shell(self, party: str, text: str) -> dict[str, Any]:
+        """The party's shell, as `subprocess` takes it."""
+        return {
+            "args": ["bash", "-euo", "pipefail", "-c", _SHELL + self._here(party, text)],
+            "cwd": self.home(party),
+            "env": self._environment(party),
+            "stdin": subprocess.DEVNULL,
+        }
 
     def _wait_for(self, party: str, block: Typed) -> None:
         """Until it listens where it should, as a person looks before going on."""
@@ -249,11 +254,6 @@ class Walk:
             "OPENBLAS_NUM_THREADS": "1",
             **self._exported.get(party, {}),
         }
-
-
-def _hear_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _listens(port: int) -> bool:

@@ -8,12 +8,13 @@ import json
 import secrets
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from kahm import classify
-from secure_fl.demo.service_parties import IDENTITY, Deployment
+from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment
 from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service import masked_querier
 from secure_fl.service.channel import Channel
@@ -24,6 +25,10 @@ from secure_fl.service.masked_part import DroppedOut
 from secure_fl.service.masked_querier import ask_masked
 from secure_fl.service.members import read_member
 from secure_fl.service.querier import BatchTerms, Querier
+from tests.secure_fl.service.conftest import set_up_blobs
+
+STEP = 4.0
+"""Seconds for a message: who is silent has vanished, and on a busy machine one second is short."""
 
 
 class Vanished(BaseException):
@@ -122,3 +127,12 @@ class Parties:
         for place, name in enumerate(self.manifest.clients):
             first = None if place else also
             self.take_part(batch, name, vanish.get(name, 99), first, **terms)
+
+
+@contextmanager
+def masked_parties(folder, clients):
+    """Parties with clients that know overlapping blobs, and a running evaluator."""
+    manifest, queries, codes = set_up_blobs(folder, 0, clients, rule="masked")
+    with deployment(folder) as running:
+        running.start("evaluator", "--step", str(STEP))
+        yield Parties(running, manifest, queries, codes)

@@ -14,7 +14,7 @@ pytest.importorskip("prometheus_client", reason="needs the extra `service` (secu
 
 from fhe.audit import new_audit
 from fhe.errors import AnswerError
-from secure_fl.demo.service_parties import IDENTITY, deployment
+from secure_fl.demo.service_parties import IDENTITY
 from secure_fl.errors import InputError, QuorumError, ServiceError
 from secure_fl.federation import wire
 from secure_fl.service import masked_querier
@@ -26,21 +26,16 @@ from secure_fl.service.masked_words import ANSWER, most_queries
 from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
-from tests.secure_fl.service.conftest import set_up_blobs
-from tests.secure_fl.service.masked_parties import Parties
+from tests.secure_fl.service.masked_parties import STEP, masked_parties
 
 CLIENTS = ("east", "north", "south", "west")
-STEP = 4.0
-"""Seconds for a message: who is silent has vanished, and on a busy machine one second is short."""
 
 
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory):
     folder = tmp_path_factory.mktemp("masked") / "parties"
-    manifest, queries, codes = set_up_blobs(folder, 0, CLIENTS, rule="masked")
-    with deployment(folder) as running:
-        running.start("evaluator", "--step", str(STEP))
-        yield Parties(running, manifest, queries, codes)
+    with masked_parties(folder, CLIENTS) as found:
+        yield found
 
 
 def test_answers_and_distances_are_the_clear_rules_and_nothing_is_left(parties):

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 
-from secure_fl.demo.service_parties import IDENTITY, deployment
+from secure_fl.demo.service_parties import IDENTITY
 from secure_fl.errors import InputError
 from secure_fl.federation import wire
 from secure_fl.federation.secagg import messages as m
@@ -26,22 +26,17 @@ from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.store import Store
 from tests.cli.command import securefl
-from tests.secure_fl.service.conftest import set_up_blobs
-from tests.secure_fl.service.masked_parties import Parties
+from tests.secure_fl.service.masked_parties import STEP, masked_parties
 
 CLIENTS = tuple("abcdefg")
 QUORUM, DEGREE = 5, 4
-STEP = 4.0
-"""Seconds for a message: who is silent has vanished, and on a busy machine one second is short."""
 
 
 @pytest.fixture(scope="module")
 def parties(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ring") / "parties"
-    manifest, queries, codes = set_up_blobs(folder, 0, CLIENTS, rule="masked")
-    with deployment(folder) as running:
-        running.start("evaluator", "--step", str(STEP))
-        yield Parties(running, manifest, queries, codes)
+    with masked_parties(folder, CLIENTS) as found:
+        yield found
 
 
 def test_answers_on_a_ring_are_the_clear_rules(parties):
