@@ -30,7 +30,8 @@ from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
 from tests.secure_fl.service.conftest import set_up_blobs
-from tests.secure_fl.service.test_masked import CLIENTS, STEP, Parties
+from tests.secure_fl.service.masked_parties import STEP, Parties
+from tests.secure_fl.service.test_masked import CLIENTS
 
 PLENTY = 1e6
 """Epsilon of the contributors' books."""
