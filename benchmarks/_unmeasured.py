@@ -28,14 +28,15 @@ from secure_fl.federation.secagg import Parameters, shares
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg.client import (
     CONFIRMATION,
-    SEALED,
     pair_mask_key,
-    self_commitment,
     self_mask_key,
 )
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.masks import add_masks
+from secure_fl.federation.secagg.setup import sealed_bytes, self_commitment
+
+SEALED = sealed_bytes(1)
 
 
 class Secrets:
@@ -86,7 +87,7 @@ class Unmeasured:
         fields = {
             "session_key": m.blob(self._member.public),
             "signature": m.blob(self._member.signature),
-            "mask_key": m.blob(self._key.public),
+            "mask_keys": m.blob(self._key.public),
         }
         return m.pack(m.ADVERTISE, self._context, fields)
 
@@ -109,7 +110,7 @@ class Unmeasured:
             bound = self._bound(self._key.public, mask)
             sealed[place] = m.blob(seal(pair.seal_out, both, bound))
         commitment = self_commitment(dealt.seed, self._context, self._member.name)
-        fields = {"shares": sealed, "commitment": m.blob(commitment)}
+        fields = {"shares": sealed, "commitments": m.blob(commitment)}
         return m.pack(m.SHARE, self._context, fields)
 
     def mask(self, message: bytes, rows: Words) -> bytes:

@@ -4,8 +4,9 @@ import hashlib
 import hmac
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
 from attrs import field, frozen
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -192,6 +193,18 @@ class PairKeys:
         if name == ends[0]:
             return cls(there, back, say, answer)
         return cls(back, there, answer, say)
+
+    def dump(self) -> Any:
+        """The keys as an array of the wire encoding, shape (128,)."""
+        return np.frombuffer(
+            self.seal_out + self.seal_in + self.confirm_out + self.confirm_in, np.uint8
+        )
+
+    @classmethod
+    def load(cls, keys: Any) -> "PairKeys":
+        """From what `dump` gave."""
+        four = keys.tobytes()
+        return cls(*(four[i : i + KEY] for i in range(0, 4 * KEY, KEY)))
 
 
 def authenticate(key: bytes, *parts: bytes) -> bytes:

@@ -30,7 +30,7 @@ from secure_fl.federation.participation import (
     Stage,
 )
 from secure_fl.federation.plain import Contribution, PlainSum, PlainTotal
-from secure_fl.federation.secagg.parameters import PROTOCOL, SESSION, default_threshold
+from secure_fl.federation.secagg.parameters import NOISE_PROTOCOL, SESSION, default_threshold
 from secure_fl.federation.steps import step_name
 from secure_fl.federation.trees import Array, Leaf, Structure, Tree, flatten, is_finite
 from secure_fl.federation.vector import Asked, VectorTotal
@@ -169,10 +169,10 @@ class Engine:
         Raises:
             FederationError: the snapshot is of another setting.
         """
-        if "protocol" in self._fixed() and found.setting.get("protocol", 1) != PROTOCOL:
+        if "protocol" in self._fixed() and found.setting.get("protocol", 1) != NOISE_PROTOCOL:
             raise FederationError(
                 f"{source}: written with version {found.setting.get('protocol', 1)} of secure sums,"
-                f" this is version {PROTOCOL}, whose clients add noise of another size; finish the"
+                f" expected {NOISE_PROTOCOL}, whose clients add noise of another size; finish the"
                 " run with the version that began it, or start it anew"
             )
         for key, value in self._fixed().items():
@@ -351,7 +351,7 @@ class Engine:
                 "privacy": None if privacy is None else privacy.of_a_sum,
                 # Parts of the noise are sized by it.
                 **({"threshold": self._options.threshold} if parts else {}),
-                **({"protocol": PROTOCOL} if parts else {}),
+                **({"protocol": NOISE_PROTOCOL} if parts else {}),
             }
         return self._setting
 

@@ -12,6 +12,7 @@ from secure_fl.federation.secagg.client import ProtocolClient
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.local import LocalRun, Observer, SecureTotal
 from secure_fl.federation.secagg.parameters import (
+    AGREED,
     Parameters,
     share_threshold,
 )
@@ -82,8 +83,13 @@ class SecureSum:
         call: int,
         threshold: int,
         agreed: bytes,
+        *,
+        setup: int = 0,
+        sums: int = 1,
+        place: int = 0,
+        common: bytes = bytes(AGREED),
     ) -> Parameters:
-        """Of one sum over these clients; `agreed` as `Parameters`'.
+        """Of one sum over these clients; from `agreed` on as `Parameters`'.
 
         Raises:
             FederationError: fewer than 2 clients, or a threshold not above half of them.
@@ -100,6 +106,10 @@ class SecureSum:
             degree,
             shares,
             self._options.bits,
+            setup=setup,
+            sums=sums,
+            place=place,
+            common=common,
             agreed=agreed,
         )
 

@@ -220,6 +220,7 @@ class VectorSum:
         self.coding = coding
         self._secure = secure
         self._federation = federation
+        self._common = wire.fingerprint(federation)
 
     def sum(self, asked: Asked, contributions: Iterable[Contribution]) -> VectorTotal:
         """The sum of the contributions of those who do not drop out.
@@ -252,12 +253,23 @@ class VectorSum:
             {name: each[1] for name, each in coded.items() if each[1]},
         )
 
-    def parameters(self, asked: Asked) -> Parameters:
-        """The protocol's, of this sum; only where sums are masked."""
+    def parameters(self, asked: Asked, **place: int) -> Parameters:
+        """The protocol's, of this sum; only where sums are masked.
+
+        Args:
+            asked: of the sum.
+            place: `setup`, `sums` and `place` of `Parameters`; a set-up for this sum by default.
+        """
         assert self._secure is not None
         agreed = agreement(asked.told, self.coding.describe(asked), self._federation)
         return self._secure.parameters(
-            asked.names, asked.round, asked.call, asked.threshold, agreed
+            asked.names,
+            asked.round,
+            asked.call,
+            asked.threshold,
+            agreed,
+            common=self._common,
+            **place,
         )
 
     def _added(

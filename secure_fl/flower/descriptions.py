@@ -21,12 +21,13 @@ def as_array(data: bytes) -> Any:
     return np.frombuffer(data, np.uint8)
 
 
-def parameters_of(described: Mapping[str, Any], agreed: bytes) -> Parameters:
+def parameters_of(described: Mapping[str, Any], agreed: bytes, common: bytes) -> Parameters:
     """The parameters that `describe_parameters` described.
 
     Args:
         described: by the server.
         agreed: what this party makes of all that it was told; see `Parameters`.
+        common: what it makes of the federation's description.
 
     Raises:
         ProtocolError: a session without a name.
@@ -41,6 +42,10 @@ def parameters_of(described: Mapping[str, Any], agreed: bytes) -> Parameters:
         names=tuple(described["names"]),
         share_threshold=index(described["share_threshold"]),
         bits=index(described["bits"]),
+        setup=index(described["setup"]),
+        sums=index(described["sums"]),
+        place=index(described["place"]),
+        common=common,
         agreed=agreed,
         **numbers,
     )
@@ -57,6 +62,9 @@ def describe_parameters(parameters: Parameters) -> dict[str, Any]:
         "degree": parameters.degree,
         "share_threshold": parameters.share_threshold,
         "bits": parameters.bits,
+        "setup": parameters.setup,
+        "sums": parameters.sums,
+        "place": parameters.place,
     }
 
 

@@ -17,8 +17,8 @@ from secure_fl.flower.transport import dropped
 log = logging.getLogger(__name__)
 
 _KEPT = "federation node"
-_VERSION = 2
-"""Of what is kept; 1 knew neither cohorts nor sums without an end."""
+_VERSION = 3
+"""Of what is kept; 1 knew neither cohorts nor sums without an end, 2 no set-ups of several sums."""
 _REMEMBERED = 64
 """Messages that a node knows again; a network delivers the last one twice, seldom an older one."""
 
@@ -63,7 +63,8 @@ class Memory:
         """
         fresh: dict[str, Any] = {
             "version": _VERSION,
-            **{"epoch": "", "now": {}, "starts": {}, "member": None, "sums": [], "sum": None},
+            **{"epoch": "", "now": {}, "starts": {}, "member": None, "sums": []},
+            **{"setup": None, "sum": None},
             **{"private_sums": 0, "cohorts": [], "unfinished": 0},
             **{"messages": [], "answered": None, "begun": ""},
         }
@@ -91,7 +92,7 @@ class Memory:
         If this process is killed in it, neither the message nor its sum is gone on with: what was
         spent cannot be taken back, and must not be spent twice.
         """
-        self.keep({**kept, "sum": None, "begun": message})
+        self.keep({**kept, "setup": None, "sum": None, "begun": message})
 
     def known(self, message: str, kept: Mapping[str, Any]) -> bytes | None:
         """What a message is answered that was here before; None where it is new or has no name."""

@@ -29,6 +29,7 @@ from secure_fl.federation.privacy import ClientPrivacy
 from secure_fl.federation.secagg.messages import check_version
 from secure_fl.federation.secagg.parameters import PROTOCOL, SESSION, Parameters
 from secure_fl.federation.secagg.server import ProtocolServer
+from secure_fl.federation.secagg.setup_server import ServerSetUp
 from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
@@ -36,6 +37,9 @@ from secure_fl.flower.descriptions import as_array, describe_parameters, structu
 from secure_fl.flower.transport import Requester, Transport
 
 log = logging.getLogger(__name__)
+
+SUMS = 8
+"""Sums of one set-up of keys: a set-up is two exchanges, and so a quarter of one a sum."""
 
 
 class NetworkFederation(Federation):
@@ -129,6 +133,33 @@ class _Remote:
         """Nothing to end."""
 
 
+class SetUps:
+    """The set-ups of a session, one after another: a sum that follows one of the same clients, all
+    of which were in it to its end, goes on with its set-up.
+    """
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._kept: tuple[ServerSetUp, Parameters] | None = None
+
+    def next(self, asked: Asked, vector: VectorSum) -> tuple[Parameters, ServerSetUp | None]:
+        """Parameters of the next sum, and the set-up that it goes on with; None for a new one."""
+        found, self._kept = self._kept, None
+        if found is not None:
+            setup, last = found
+            place = {"setup": last.setup, "sums": last.sums, "place": last.place + 1}
+            parameters = vector.parameters(asked, **place)
+            if parameters.setup_context == last.setup_context:
+                return parameters, setup
+        self._number += 1
+        return vector.parameters(asked, setup=self._number, sums=SUMS), None
+
+    def keep(self, setup: ServerSetUp, of: Parameters, survivors: tuple[str, ...]) -> None:
+        """After a sum: what the next one goes on with."""
+        if survivors == of.names and of.place + 1 < of.sums:
+            self._kept = setup, of
+
+
 def raise_failure(name: str, call: Call, answer: Mapping[str, Any]) -> None:
     """Raises StepError where the node's step failed."""
     if "failed" in answer:
@@ -159,6 +190,7 @@ class NetworkEngine(Engine):
     def __init__(self, clients: tuple[Client, ...], options: Options, line: Requester) -> None:
         super().__init__(clients, options, 1)
         self._requester = line
+        self._setups = SetUps()
         # Tells nodes a server that repeats a round from one that goes on.
         self._epoch = secrets.token_hex(8)
         self._runtime = _Remote(line, self._epoch, self._weights)
@@ -181,6 +213,7 @@ class NetworkEngine(Engine):
     def restore(self, found: Snapshot, source: Path) -> None:
         """As `Engine.restore`, under a new session: what was interrupted is never repeated."""
         super().restore(found, source)
+        self._setups = SetUps()
         self.stages = self.make_stages(os.urandom(SESSION), {}, found.sums)
 
     def total(
@@ -191,21 +224,22 @@ class NetworkEngine(Engine):
         *,
         weighted: bool,
     ) -> tuple[Structure, list[Array], float]:
-        """See `Engine.total`; a masked sum takes five exchanges."""
+        """See `Engine.total`; a masked sum takes five exchanges, or three after another one."""
         if self._options.aggregation is None:
             return super().total(step, broadcast, over, weighted=weighted)
         call, asked = self.open_call(step, broadcast, over, weighted=weighted)
         asked.check_participants()
         vector = self.stages.vector
         assert vector is not None
-        parameters = vector.parameters(asked)
-        adverts, structure = self._begin(call, asked, parameters, vector)
+        parameters, setup = self._setups.next(asked, vector)
+        first, structure = self._begin(call, asked, parameters, vector)
         size = sum(int(np.prod(shape)) for _, shape in leaf_shapes(structure))
         coding = vector.coding
         if isinstance(coding, Private):
-            # Nobody has drawn noise yet: that is the third exchange.
+            # Nothing that is masked can be opened yet.
             coding.book(asked, size)
-        server = self._masked_sum(parameters, adverts)
+        server = self._masked_sum(parameters, first, setup)
+        self._setups.keep(server.setup, parameters, server.survivors)
         total = server.total()
         extra = int(asked.weighted and not isinstance(coding, Private))
         if server.structure != structure.text() or len(total) != size + extra:
@@ -220,7 +254,7 @@ class NetworkEngine(Engine):
     def _begin(
         self, call: Call, asked: Asked, parameters: Parameters, vector: VectorSum
     ) -> tuple[dict[str, bytes], Structure]:
-        """Has the step run everywhere; advertisements of those whose update can be used."""
+        """Has the step run everywhere; first messages of those whose update can be used."""
         request = {
             "do": "begin",
             "protocol": PROTOCOL,
@@ -228,7 +262,7 @@ class NetworkEngine(Engine):
             "sum": describe_parameters(parameters),
             "coding": vector.coding.describe(asked),
         }
-        adverts: dict[str, bytes] = {}
+        messages: dict[str, bytes] = {}
         structures: dict[str, Structure] = {}
         for name, answer in self._requester.request(dict.fromkeys(asked.names, request)).items():
             raise_failure(name, call, answer)
@@ -241,9 +275,9 @@ class NetworkEngine(Engine):
                 log.warning("%s; it counts as dropped out", error)
                 continue
             structures[name] = structure_of(answer.get("structure"))
-            adverts[name] = _message(answer)
-        if len(adverts) < asked.threshold:
-            self.close_call(tuple(adverts), asked)
+            messages[name] = _message(answer)
+        if len(messages) < asked.threshold:
+            self.close_call(tuple(messages), asked)
         first, structure = next(iter(structures.items()))
         for name, each in structures.items():
             if each != structure:
@@ -251,15 +285,18 @@ class NetworkEngine(Engine):
                     f'client "{name}": its step returned {each.text()}, client "{first}" returned'
                     f" {structure.text()}; a step must return one structure everywhere"
                 )
-        return adverts, structure
+        return messages, structure
 
-    def _masked_sum(self, parameters: Parameters, adverts: Mapping[str, bytes]) -> ProtocolServer:
-        server = ProtocolServer(parameters)
-        up = {name: len(message) for name, message in adverts.items()}
-        down = dict.fromkeys(adverts, 0)
-        for name, message in adverts.items():
+    def _masked_sum(
+        self, parameters: Parameters, first: Mapping[str, bytes], setup: ServerSetUp | None
+    ) -> ProtocolServer:
+        """The sum, from what each node said first: advertisements, or masked vectors."""
+        server = ProtocolServer(parameters, setup=setup)
+        up = {name: len(message) for name, message in first.items()}
+        down = dict.fromkeys(first, 0)
+        for name, message in first.items():
             server.receive(name, message)
-        for step in ("share", "mask", "confirm", "unmask"):
+        for step in ("share", "mask", "confirm", "unmask")[0 if setup is None else 2 :]:
             replies = server.close_step()
             requests = {
                 name: {"do": step, "message": as_array(message)}
@@ -272,7 +309,7 @@ class NetworkEngine(Engine):
                 up[name] += len(message)
                 server.receive(name, message)
         sent = set(server.survivors)
-        for name in adverts:
+        for name in first:
             floats = server.entries if name in sent else 0
             self.meter.add(self._places[name], Traffic(down[name], up[name], 0, floats))
         return server

@@ -32,6 +32,7 @@ from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.messages import check_version
 from secure_fl.federation.secagg.parameters import PROTOCOL, Parameters
+from secure_fl.federation.secagg.setup import SetUp
 from secure_fl.federation.steps import find_step
 from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
 from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
@@ -45,8 +46,6 @@ log = logging.getLogger(__name__)
 
 _STARTS = 2
 """Rounds whose start a node can go back to: a server repeats at most the one it was killed in."""
-_BOOKING = frozenset({"mask", "head"})
-"""Requests that may spend of the ledger, which cannot be taken back."""
 
 
 class Node:
@@ -85,6 +84,7 @@ class Node:
         self._terms = terms or NodePolicy()
         self._heads = heads
         self._description = description
+        self._common = wire.fingerprint(description)
 
     def answer(self, request: bytes, message: str = "") -> bytes:
         """The answer to one request; what fails here is told by its kind alone.
@@ -128,7 +128,7 @@ class Node:
         """The answer of what the request asks for, done on what is kept."""
         try:
             asked = wire.decode(request, kind=REQUEST, source="server")
-            if self._terms.ledger is not None and asked["do"] in _BOOKING:
+            if self._terms.ledger is not None and _may_book(asked):
                 self._memory.begin(kept, message)
             found = self._answer(asked, kept)
         except StepError as error:
@@ -196,17 +196,14 @@ class Node:
         coding = request["coding"]
         # Of what was really told, and what follows is computed with; never taken from the server.
         agreed = agreement(request, coding, self._description)
-        parameters = parameters_of(request["sum"], agreed)
+        parameters = parameters_of(request["sum"], agreed, self._common)
         if self._directory is not None and not set(parameters.names) <= set(self._directory):
             raise ProtocolError("server: a sum with clients that are not in the directory")
         self._terms.check_cohort(parameters, kept["cohorts"])
         self._terms.check_unfinished(kept["unfinished"])
         self._terms.check_masked(parameters, coding, kept["private_sums"])
         member = self._member(parameters.session, kept)
-        context = parameters.context.hex()
-        if context in kept["sums"]:
-            raise ProtocolError(f'client "{self.name}": was asked twice for one sum; not answered')
-        kept["sums"] = [*kept["sums"], context]
+        setup = self._enter(parameters, member, kept)
         client = self._load()
         asked = request["step"], tuple(request["broadcast"])
         price = self._terms.price(asked[0], client, parameters, coding, asked[1])
@@ -218,41 +215,94 @@ class Node:
             return {"refused": True, "protocol": PROTOCOL}
         vector = _as_vector(leaves)
         self._terms.check_masked(parameters, coding, kept["private_sums"], len(vector))
-        running = KeptClient(member, parameters)
-        message = running.advertise()
-        kept["sum"] = {
+        protocol = KeptClient(member, parameters, setup=setup)
+        running = {
             "sum": request["sum"],
             "agreed": as_array(agreed),
-            "client": running.dump(),
             "structure": structure.text(),
             "codes": self._codes(coding, client.weight, vector),
             "coding": coding,
             "asked": None if price is None else asked,
             "paid": False,
         }
+        if setup is None:
+            message = protocol.advertise()
+        else:
+            message, running = self._mask(protocol, None, running, parameters, kept)
+        self._keep_sum(protocol, parameters, running, kept)
         return {
             "message": as_array(message),
             "structure": describe(structure),
             "protocol": PROTOCOL,
         }
 
+    def _enter(self, parameters: Parameters, member: Member, kept: dict[str, Any]) -> SetUp | None:
+        """Begins a sum, once; the set-up that it goes on with, None where it begins one.
+
+        Raises:
+            ProtocolError: it was begun before, or its set-up is not this node's.
+        """
+        contexts = {parameters.context.hex()}
+        if parameters.place == 0:
+            contexts.add(parameters.setup_context.hex())
+        if contexts & set(kept["sums"]):
+            raise ProtocolError(f'client "{self.name}": was asked twice for one sum; not answered')
+        kept["sums"] = [*kept["sums"], *sorted(contexts)]
+        if parameters.place == 0:
+            return None
+        setup = self._setup(parameters, member, kept)
+        # Taken out until the vector is masked: after an error the set-up is not used again.
+        kept["setup"] = None
+        return setup
+
+    def _setup(self, parameters: Parameters, member: Member, kept: Mapping[str, Any]) -> SetUp:
+        found = kept["setup"]
+        if found is None or found["context"] != parameters.setup_context.hex():
+            raise ProtocolError(f'client "{self.name}": has no keys of this set-up')
+        return SetUp.load(member, parameters, found["state"])
+
+    def _keep_sum(
+        self,
+        client: KeptClient,
+        parameters: Parameters,
+        running: Mapping[str, Any],
+        kept: dict[str, Any],
+    ) -> None:
+        kept["sum"] = {**running, "client": client.dump()}
+        kept["setup"] = {
+            "context": parameters.setup_context.hex(),
+            "state": client.setup.dump(),
+        }
+
+    def _mask(
+        self,
+        client: KeptClient,
+        message: bytes | None,
+        running: Mapping[str, Any],
+        parameters: Parameters,
+        kept: dict[str, Any],
+    ) -> tuple[bytes, dict[str, Any]]:
+        """The masked vector, paid for; and what is running then."""
+        codes = self._noisy(running["coding"], running["codes"], parameters)
+        masked = client.mask(message, codes, running["structure"])
+        return masked, {**running, "codes": None, "paid": self._pay(running, parameters, kept)}
+
     def _go_on(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         running = kept["sum"]
-        # Taken out first: after an error the client is silent for the rest of the sum.
-        kept["sum"] = None
         if running is None:
             raise ProtocolError(f'client "{self.name}": no sum is running')
-        parameters = parameters_of(running["sum"], running["agreed"].tobytes())
+        parameters = parameters_of(running["sum"], running["agreed"].tobytes(), self._common)
         member = self._member(parameters.session, kept)
-        client = KeptClient.load(member, parameters, running["client"])
+        setup = self._setup(parameters, member, kept)
+        # Taken out first: after an error the client is silent for the rest of the set-up.
+        kept["sum"] = kept["setup"] = None
+        client = KeptClient.load(member, parameters, setup, running["client"])
         message = request["message"].tobytes()
         match request["do"]:
             case "share":
                 answer = client.share(message)
             case "mask":
-                codes = self._noisy(running["coding"], running["codes"], parameters)
-                answer = client.mask(message, codes, running["structure"])
-                running = {**running, "codes": None, "paid": self._pay(running, parameters, kept)}
+                answer, running = self._mask(client, message, running, parameters, kept)
             case "confirm":
                 answer = client.confirm(message)
                 self._terms.check_survivors(client.survivors, kept["cohorts"])
@@ -261,7 +311,7 @@ class Node:
                 if self._terms.check_survivors(client.survivors, kept["cohorts"]):
                     kept["cohorts"] = [*kept["cohorts"], list(client.survivors)]
                 kept["unfinished"] -= int(running["paid"])
-        kept["sum"] = {**running, "client": client.dump()}
+        self._keep_sum(client, parameters, running, kept)
         return {"message": as_array(answer)}
 
     def _pay(
@@ -270,7 +320,8 @@ class Node:
         """Books a sum before its masked vector leaves; True where it was paid for.
 
         From then on the others can end the sum without this client. Before, nothing that depends
-        on the records has left, and a server must have brought others to seal their shares first.
+        on the records has left, and a server must have brought others to seal their shares first:
+        for this sum, or for the set-up that it is one of.
         """
         coding = running["coding"]
         if running["asked"] is not None and self._terms.ledger is not None:
@@ -329,6 +380,13 @@ class Node:
         # A fresh secret for every sum: nothing is ever repeated under the same noise.
         noise = NoiseSource().draw(coding["sigma"], codes, parameters.context)
         return encoding_of(coding).wrap(codes + noise)
+
+
+def _may_book(request: Mapping[str, Any]) -> bool:
+    """Whether a request may spend of the ledger, which cannot be taken back."""
+    return request["do"] in {"mask", "head"} or (
+        request["do"] == "begin" and request["sum"]["place"] != 0
+    )
 
 
 def _as_vector(leaves: Sequence[Any]) -> Any:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from secure_fl.federation import ProtocolError, QuorumError, wire
 from secure_fl.federation.secagg import Parameters, ProtocolServer
 from secure_fl.federation.secagg import messages as m
+from secure_fl.federation.secagg.parameters import PROTOCOL
+from secure_fl.federation.secagg.setup_server import ServerSetUp
 from secure_fl.federation.steps import step_name
 from secure_fl.flower import Node, NodePolicy
 from secure_fl.flower.transport import ANSWER, REQUEST
@@ -72,6 +74,9 @@ class Cheat:
         threshold: of its sums.
         session: of its sums.
         calls: sums begun.
+        sums: that a set-up of keys serves.
+        place: of the next sum among them; the first makes the set-up.
+        setup: that later places go on with.
     """
 
     node: Callable[[str], Node]
@@ -79,12 +84,15 @@ class Cheat:
     threshold: int
     session: bytes = field(default_factory=lambda: os.urandom(16))
     calls: int = 0
+    sums: int = 1
+    place: int = 0
+    setup: ServerSetUp | None = None
 
     def request(self, step: Callable[..., Any], *broadcast: Any, **changed: Any) -> dict[str, Any]:
         """What a node is told of a sum that begins; `changed` replaces parts of it."""
         plain = {
             "do": "begin",
-            "protocol": 2,
+            "protocol": PROTOCOL,
             "epoch": "0",
             "step": step_name(step),
             "broadcast": broadcast,
@@ -98,6 +106,9 @@ class Cheat:
                 "degree": len(self.names) - 1,
                 "share_threshold": self.threshold,
                 "bits": 64,
+                "setup": 0,
+                "sums": self.sums,
+                "place": self.place,
             },
             "coding": {**PLAIN, "clients": len(self.names)},
         }
@@ -109,7 +120,7 @@ class Cheat:
         return dict(wire.decode(answer, kind=ANSWER))
 
     def begin(self, requests: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-        """Begins a sum with every node's own request; the advertisements of those who take part."""
+        """Begins a sum with every node's own request; what those say first who take part."""
         self.calls += 1
         answers = {name: self.ask(name, request) for name, request in requests.items()}
         return {n: a["message"].tobytes() for n, a in answers.items() if "message" in a}
@@ -127,31 +138,51 @@ class Cheat:
             until: the last step that it asks for.
             lost: who is treated as lost before masking.
         """
-        adverts = self.begin(requests)
-        if len(adverts) < self.threshold:
+        first = self.begin(requests)
+        if len(first) < self.threshold:
             return None
-        own = {name: _context(advert) for name, advert in adverts.items()}
-        # Nodes that were told different things: it passes their messages on as of one sum.
-        common = Counter(own.values()).most_common(1)[0][0]
-        server = ProtocolServer(parameters(self.session, self.names, self.threshold))
-        server._context = common
+        told = {"sums": self.sums, "place": self.place}
+        parts = parameters(self.session, self.names, self.threshold, **told)
+        server = ProtocolServer(parts, setup=self.setup if self.place else None)
+        begun, left = (m.MASK, 2) if self.place else (m.ADVERTISE, 0)
         try:
-            for name, advert in adverts.items():
-                server.receive(name, _relabelled(m.ADVERTISE, advert, common))
-            for step, up, down in zip(STEPS, UP, DOWN, strict=True):
+            own = self._hear(server, parts, begun, first)
+            for step, up, down in list(zip(STEPS, UP, DOWN, strict=True))[left:]:
+                answers = {}
                 for name, reply in server.close_step().items():
                     if step == "mask" and name in lost:
                         continue
                     message = np.frombuffer(_relabelled(down, reply, own[name]), np.uint8)
                     answer = self.ask(name, {"do": step, "message": message})
                     if "message" in answer:
-                        found = answer["message"].tobytes()
-                        server.receive(name, _relabelled(up, found, common))
+                        answers[name] = answer["message"].tobytes()
+                own = self._hear(server, parts, up, answers)
                 if step == until:
                     break
             return server.total() if until == "unmask" else None
         except (QuorumError, ProtocolError):
             return None
+        finally:
+            self.setup, self.place = server.setup, (self.place + 1) % self.sums
+
+    def _hear(
+        self,
+        server: ProtocolServer,
+        parts: Parameters,
+        kind: str,
+        messages: Mapping[str, bytes],
+    ) -> dict[str, bytes]:
+        """Takes messages as of one sum, whatever the nodes were told; each one's own context."""
+        own = {name: _context(kind, message) for name, message in messages.items()}
+        if kind in (m.ADVERTISE, m.MASK) and own:
+            common = Counter(own.values()).most_common(1)[0][0]
+            of_setup = kind == m.ADVERTISE and self.sums > 1
+            parts.__dict__["setup_context" if of_setup else "context"] = common
+            server._context = parts.context
+        known = parts.setup_context if kind in (m.ADVERTISE, m.SHARE) else parts.context
+        for name, message in messages.items():
+            server.receive(name, _relabelled(kind, message, known))
+        return own
 
 
 def decoded(total: NDArray[np.uint64] | None, step: float) -> NDArray[np.float64] | None:
@@ -159,8 +190,8 @@ def decoded(total: NDArray[np.uint64] | None, step: float) -> NDArray[np.float64
     return None if total is None else total.view(np.int64) * step
 
 
-def _context(advert: bytes) -> bytes:
-    found: bytes = wire.decode(advert, kind=m.ADVERTISE)["context"].tobytes()
+def _context(kind: str, message: bytes) -> bytes:
+    found: bytes = wire.decode(message, kind=kind)["context"].tobytes()
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from secure_fl.federation import Client, QuorumError, SecureAggregation, wire
 from secure_fl.federation.executor import Call, run_step
-from secure_fl.flower import NetworkFederation
+from secure_fl.flower import NetworkFederation, network
 from secure_fl.flower.transport import REQUEST
 from secure_fl.objectives import SquaredLoss
 from secure_fl.trainers.linear._client import local_gradient
@@ -104,10 +104,16 @@ def test_a_list_with_one_client_less(post: Post, new_session: bool, small: bool)
     assert_learned_nothing([second, first], (1, -1) if small else (-1, 1), "c0")
 
 
-@pytest.mark.parametrize("when", ["mask", "begin"])
+@pytest.mark.parametrize(("when", "sums"), [("mask", 1), ("begin", 1), ("begin", 8)])
 @pytest.mark.parametrize("weights", [WEIGHTS, WEIGHTS + 1e-12])
-def test_a_client_called_lost_the_second_time(post: Post, when: str, weights: Any) -> None:
-    """The list of those asked is the same, the list of those summed is not."""
+def test_a_client_called_lost_the_second_time(
+    post: Post, when: str, sums: int, weights: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of those asked is the same, the list of those summed is not.
+
+    The second sum has keys of its own, or those of the first one's set-up.
+    """
+    monkeypatch.setattr(network, "SUMS", sums)
     fed = session(post, NAMES, 4)
     first = total(fed)
     post.lost = lambda name, what: name == "c0" and what == when
@@ -129,7 +135,7 @@ def test_an_owner_may_allow_more_lists(tmp_path: Path) -> None:
     post = Post(clients(), tmp_path, dict.fromkeys(NAMES, terms(secure=True, cohorts=2)))
     fed = session(post, NAMES, 4)
     for lost in ((), ("c0",), ("c1",)):
-        post.lost = lambda name, what, lost=lost: name in lost and what == "mask"  # type: ignore[misc]
+        post.lost = lambda name, what, lost=lost: name in lost and what == "begin"  # type: ignore[misc]
         assert (total(fed) is None) == (lost == ("c1",))
 
 

@@ -76,7 +76,7 @@ class SplitServer:
         party = self.party
         for name in party.names:
             message = party.clients[name].advertise()
-            self._adverts[name] = wire.decode(message, kind=m.ADVERTISE)["mask_key"].tobytes()
+            self._adverts[name] = wire.decode(message, kind=m.ADVERTISE)["mask_keys"].tobytes()
             party.server.receive(name, message)
         replies = party.share(party.server.close_step())
         for name, reply in replies.items():
@@ -94,12 +94,7 @@ class SplitServer:
             near = self._graph.neighbours(name)
             if name in self.colluding:
                 said[name] = {
-                    alive: {
-                        other: authenticate(
-                            client._pairs[other].confirm_out, self._context, names_digest(names)
-                        )
-                        for other in near
-                    }
+                    alive: {other: self._said(client, other, names) for other in near}
                     for alive, names in self._lists.items()
                 }
                 continue
@@ -113,11 +108,15 @@ class SplitServer:
             said[name] = {alive: {o: r.tobytes() for o, r in zip(near, rows, strict=True)}}
         return said
 
+    def _said(self, client: Any, other: str, names: Any) -> bytes:
+        key = client.setup.pairs[other].confirm_out
+        return authenticate(key, self._context, names_digest(names))
+
     def _shares_of(self, name: str, said: Mapping[str, dict[bool, Any]]) -> dict[bool, bytes]:
         """The victim's shares that a holder gives, by whether its own masks are opened by them."""
         client = self.party.clients[name]
         if name in self.colluding:
-            of_pair, of_self = client._held[self.victim]  # type: ignore[misc]  # it was sent both
+            of_pair, of_self = client._shares.held[self.victim]
             return {True: of_self, False: of_pair}
         alive = self._alive_at[name]
         others = [

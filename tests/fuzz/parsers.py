@@ -673,7 +673,7 @@ def _described(folder: Path) -> tuple[list[bytes], Read]:
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise NotFollowedError from error
         with followed():
-            parameters_of(described[0], bytes(32))
+            parameters_of(described[0], bytes(32), bytes(32))
             encoding_of(described[1])
         return structure_of(described[2])
 

@@ -57,7 +57,7 @@ def test_a_number_of_a_peer_that_is_not_whole_describes_nothing(number):
     for key in ("round", "call", "threshold", "degree", "share_threshold", "bits"):
         told = {**describe_parameters(Party(3).parameters), key: number}
         with pytest.raises(TypeError):
-            parameters_of(told, bytes(32))
+            parameters_of(told, bytes(32), bytes(32))
 
 
 def npy(header: str) -> bytes:

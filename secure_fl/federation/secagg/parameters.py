@@ -7,12 +7,17 @@ from attrs import field, frozen
 from secure_fl.crypto.keys import digest, names_digest
 from secure_fl.errors import FederationError
 
-PROTOCOL = 2
-"""Version of the protocol. 1 bound neither what clients compute nor who advertised."""
+PROTOCOL = 3
+"""Version of the protocol. 1 bound neither what clients compute nor who advertised; 2 made keys and
+shares for every sum anew."""
 SESSION = 16
 """Bytes of a session's name: random, so that no two sessions share one."""
 AGREED = 32
 """Bytes of the digest of what a client computes with."""
+NOISE_PROTOCOL = 2
+"""The version since which clients' parts of private sums have the noise that they have now."""
+MOST_SUMS = 64
+"""Sums that one set-up may serve: what a client keeps for each is small, and has an end."""
 
 
 @frozen(slots=False)
@@ -28,6 +33,12 @@ class Parameters:
         degree: neighbours of a client; even, or at least len(names) - 1 for everybody.
         share_threshold: shares that open a secret; above half of the degree + 1 holders.
         bits: of the modulus, 32 or 64.
+        setup: number of the set-up in its session: of the keys and shares that this sum uses.
+        sums: that the set-up serves, 1 to `MOST_SUMS`. A set-up of one sum is bound to all of that
+            sum, `agreed` included; one of several to what these have in common.
+        place: of this sum among them, from 0.
+        common: 32 bytes that stand for what all sums of the set-up are made with, whatever they
+            are: the federation's description. As with `agreed`, each party makes them itself.
         agreed: 32 bytes that stand for all that a client computes its vector with, see
             `secure_fl.federation.agreement`. Every party makes them of what it was told itself:
             clients that were told different things have no key in common.
@@ -44,6 +55,10 @@ class Parameters:
     degree: int
     share_threshold: int
     bits: int = 64
+    setup: int = field(default=0, kw_only=True)
+    sums: int = field(default=1, kw_only=True)
+    place: int = field(default=0, kw_only=True)
+    common: bytes = field(default=bytes(AGREED), repr=False, kw_only=True)
     agreed: bytes = field(repr=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -70,6 +85,13 @@ class Parameters:
             raise FederationError(
                 f"share threshold: found {self.share_threshold}, expected above half of the"
                 f" {self.holders} holders of a secret and at most all of them"
+            )
+        if not 1 <= self.sums <= MOST_SUMS:
+            raise FederationError(f"sums: found {self.sums} of a set-up, expected 1 to {MOST_SUMS}")
+        if not 0 <= self.place < self.sums:
+            raise FederationError(
+                f"place: found {self.place}, expected 0 to {self.sums - 1} of a set-up of"
+                f" {self.sums} sums"
             )
 
     @property
@@ -99,22 +121,36 @@ class Parameters:
 
     @cached_property
     def context(self) -> bytes:
-        """32 bytes that stand for all of this; in every signature, key and message of the sum."""
-        numbers = (
-            self.round,
-            self.call,
-            self.threshold,
-            self.degree,
-            self.share_threshold,
-            self.bits,
-        )
+        """32 bytes that stand for all of this: in masks, confirmations and messages of the sum."""
+        numbers = (self.round, self.call, self.setup, self.place, *self._terms)
         return digest(
             b"securefl secure sum %d" % PROTOCOL,
             self.session,
             self.agreed,
-            *(number.to_bytes(8, "little") for number in numbers),
+            *map(_eight, numbers),
             names_digest(self.names),
         )
+
+    @cached_property
+    def setup_context(self) -> bytes:
+        """32 bytes that stand for the set-up: in its keys, seals and messages."""
+        if self.sums == 1:
+            return self.context
+        return digest(
+            b"securefl set-up of secure sums %d" % PROTOCOL,
+            self.session,
+            self.common,
+            *map(_eight, (self.setup, *self._terms)),
+            names_digest(self.names),
+        )
+
+    @property
+    def _terms(self) -> tuple[int, ...]:
+        return self.threshold, self.degree, self.share_threshold, self.bits, self.sums
+
+
+def _eight(number: int) -> bytes:
+    return number.to_bytes(8, "little")
 
 
 def default_threshold(n: int) -> int:

@@ -11,22 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from secure_fl.crypto.keys import KEY, SIGNATURE, KeyPair
+from secure_fl.crypto.keys import KEY, KeyPair
 from secure_fl.errors import ProtocolError, QuorumError
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg import shares
-from secure_fl.federation.secagg.client import (
-    CONFIRMATION,
-    SEALED,
-    pair_mask_key,
-    self_commitment,
-    self_mask_key,
-)
+from secure_fl.federation.secagg.client import CONFIRMATION, pair_mask_key, self_mask_key
 from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.graph import Graph
-from secure_fl.federation.secagg.letters import Addresses, Letters
+from secure_fl.federation.secagg.letters import Letters
 from secure_fl.federation.secagg.masks import add_masks
 from secure_fl.federation.secagg.parameters import Parameters
+from secure_fl.federation.secagg.setup import self_commitment
+from secure_fl.federation.secagg.setup_server import COMMITMENT, Advert, ServerSetUp, passed_on
 
 log = logging.getLogger(__name__)
 
@@ -40,27 +36,30 @@ class ProtocolServer:
     Args:
         parameters: of the sum.
         expected: length of the vectors, where the server knows it; else the first one's counts.
+        setup: of an earlier sum, where this one's place is not the first: it begins with step 3.
 
     Attributes:
+        setup: of this sum; the next ones may use it too.
         survivors: whose vectors are in the sum, once step 3 is closed.
         rejected: why a client's message was not used.
     """
 
-    def __init__(self, parameters: Parameters, expected: int | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Parameters,
+        expected: int | None = None,
+        setup: ServerSetUp | None = None,
+    ) -> None:
         self.survivors: tuple[str, ...] = ()
         self.rejected: dict[str, str] = {}
         self.structure = ""
         self._p = parameters
         self._expected = expected
         self._context = parameters.context
-        self._step = 1
-        self._members = set(parameters.names)
+        self.setup = ServerSetUp(parameters) if setup is None else setup
+        self._step = 1 if setup is None else 3
+        self._members = set(parameters.names if setup is None else setup.members)
         self._arrived: set[str] = set()
-        self._adverts: dict[str, tuple[bytes, bytes, bytes]] = {}
-        self._graph: Graph | None = None
-        self._listed: list[str] = []
-        self._sealed: Letters | None = None
-        self._commitments: dict[str, bytes] = {}
         self._total: Words | None = None
         self._confirmations: Letters | None = None
         self._opened: dict[bool, dict[str, dict[str, bytes]]] = {True: {}, False: {}}
@@ -78,7 +77,9 @@ class ProtocolServer:
         if name not in self._members or name in self._arrived:
             self._reject(name, "sent a message out of turn")
             return
-        take = (self._advert, self._shares, self._masked, self._confirmation, self._opening)
+        setup = self.setup
+        first = setup.take_advert, setup.take_shares
+        take = (*first, self._masked, self._confirmation, self._opening)
         try:
             take[self._step - 1](name, message)
         except ProtocolError as error:
@@ -97,7 +98,8 @@ class ProtocolServer:
         left = tuple(name for name in self._p.names if name in self._members)
         if len(left) < self._p.threshold:
             raise self._too_few(len(left))
-        reply = (self._advertisements, self._deliveries, self._survivor_list, self._confirmed)
+        first = self.setup.advertisements, self.setup.deliveries
+        reply = (*first, self._survivor_list, self._confirmed)
         replies = reply[self._step - 1](left)
         self._step += 1
         return replies
@@ -110,7 +112,6 @@ class ProtocolServer:
             ProtocolError: the shares of a client do not open its secret; names it.
         """
         assert self._total is not None
-        assert self._graph is not None
         total = self._total.copy()
         self_keys = [
             self_mask_key(self._self_seed(name), self._context, name) for name in self.survivors
@@ -143,14 +144,17 @@ class ProtocolServer:
         says nothing to who has fewer shares than open the secrets.
         """
         assert self._total is not None
-        listed = [name for name in self._p.names if name in self._adverts]
-        shared = [name for name in self._p.names if name in self._commitments]
+        setup, place = self.setup, self._p.place
+        assert setup.addresses is not None
+        advertised = [name for name in self._p.names if name in setup.adverts]
+        shared = [name for name in self._p.names if name in setup.commitments]
+        commitments = [setup.commitment(name, place) for name in shared]
         return {
-            "listed": self._listed,
-            "mask_keys": m.blobs([self._adverts[name][1] for name in listed], KEY),
-            "advertised": listed,
+            "listed": list(setup.addresses.names),
+            "mask_keys": m.blobs([setup.mask_key(name, place) for name in advertised], KEY),
+            "advertised": advertised,
             "shared": shared,
-            "commitments": m.blobs([self._commitments[name] for name in shared], 32),
+            "commitments": m.blobs(commitments, COMMITMENT),
             "survivors": list(self.survivors),
             "masked": self._total,
         }
@@ -184,11 +188,16 @@ class ProtocolServer:
                 raise ProtocolError("masked sum: lists of clients that were not asked")
         if len(survivors) < parameters.threshold:
             raise server._too_few(len(survivors))
+        setup = server.setup
+        # Only this sum's part of the set-up came: it stands where this sum's stands.
+        before, behind = parameters.place, parameters.sums - parameters.place - 1
         keys = found.byte_rows("mask_keys", len(advertised), KEY)
-        server._adverts = {n: (b"", key, b"") for n, key in zip(advertised, keys, strict=True)}
-        commitments = found.byte_rows("commitments", len(shared), 32)
-        server._commitments = dict(zip(shared, commitments, strict=True))
-        server._graph = Graph(listed, parameters.degree, parameters.context)
+        for name, key in zip(advertised, keys, strict=True):
+            setup.adverts[name] = Advert(b"", bytes(KEY * before) + key + bytes(KEY * behind), b"")
+        rows = found.byte_rows("commitments", len(shared), COMMITMENT)
+        for name, row in zip(shared, rows, strict=True):
+            setup.commitments[name] = bytes(COMMITMENT * before) + row
+        setup.graph = Graph(listed, parameters.degree, parameters.setup_context)
         server._total = found.vector("masked", parameters.bits)
         if len(server._total) != expected:
             raise ProtocolError(f"masked sum: of {len(server._total)} entries, expected {expected}")
@@ -196,21 +205,6 @@ class ProtocolServer:
         return server
 
     # ---------------------------------------------------------------------------- what comes in
-
-    def _advert(self, name: str, message: bytes) -> None:
-        found = self._read(m.ADVERTISE, name, message)
-        self._adverts[name] = (
-            found.fixed("session_key", KEY),
-            found.fixed("mask_key", KEY),
-            found.fixed("signature", SIGNATURE),
-        )
-
-    def _shares(self, name: str, message: bytes) -> None:
-        found = self._read(m.SHARE, name, message)
-        assert self._sealed is not None
-        commitment = found.fixed("commitment", 32)
-        self._sealed.put(name, found.rows("shares", self._sealed.each, SEALED))
-        self._commitments[name] = commitment
 
     def _masked(self, name: str, message: bytes) -> None:
         found = self._read(m.MASK, name, message)
@@ -245,81 +239,52 @@ class ProtocolServer:
 
     # --------------------------------------------------------------------------- what goes out
 
-    def _advertisements(self, left: tuple[str, ...]) -> dict[str, bytes]:
-        self._graph = Graph(left, self._p.degree, self._context)
-        self._listed = list(left)
-        addresses = Addresses(left, self._graph)
-        self._sealed = Letters(addresses, SEALED)
-        self._confirmations = Letters(addresses, CONFIRMATION)
-        names = ("session_keys", "mask_keys", "signatures")
-        columns = zip(*(self._adverts[name] for name in left), strict=True)
-        told = {
-            name: m.blobs(column, size)
-            for name, column, size in zip(names, columns, (KEY, KEY, SIGNATURE), strict=True)
-        }
-        replies = {}
-        for name, near in zip(left, addresses.near, strict=True):
-            fields = {key: rows[near] for key, rows in told.items()}
-            fields["names"] = self._listed
-            replies[name] = m.pack(m.ADVERTISED, self._context, fields)
-        return replies
-
-    def _deliveries(self, left: tuple[str, ...]) -> dict[str, bytes]:
-        assert self._sealed is not None
-        return self._passed_on(m.SHARED, "shares", self._sealed)
-
     def _survivor_list(self, left: tuple[str, ...]) -> dict[str, bytes]:
+        assert self.setup.addresses is not None
         self.survivors = left
+        self._confirmations = Letters(self.setup.addresses, CONFIRMATION)
         return dict.fromkeys(left, m.pack(m.MASKED, self._context, {"names": list(left)}))
 
     def _confirmed(self, left: tuple[str, ...]) -> dict[str, bytes]:
         assert self._confirmations is not None
-        return self._passed_on(m.CONFIRMED, "confirmations", self._confirmations)
-
-    def _passed_on(self, kind: str, name: str, letters: Letters) -> dict[str, bytes]:
-        """To each client that is still in, what the others wrote to it."""
-        replies = {}
-        for member in (each for each in self._p.names if each in self._members):
-            senders, rows = letters.to(member, self._members)
-            fields = {"names": senders, name: rows}
-            replies[member] = m.pack(kind, self._context, fields)
-        return replies
+        rest = self._confirmations, left, self._members
+        return passed_on(m.CONFIRMED, self._context, "confirmations", *rest)
 
     # ----------------------------------------------------------------------- taking masks away
 
     def _self_seed(self, name: str) -> bytes:
+        said = self.setup.commitment(name, self._p.place)
         return self._secret(
             name,
             alive=True,
-            right=lambda seed: (
-                self_commitment(seed, self._context, name) == self._commitments[name]
-            ),
+            right=lambda seed: self_commitment(seed, self._p.setup_context, name) == said,
         )
 
     def _pair_keys_of_the_lost(self) -> tuple[list[bytes], list[bytes]]:
-        assert self._graph is not None
         plus: list[bytes] = []
         minus: list[bytes] = []
         alive = set(self.survivors)
-        for name in self._commitments:
+        for name in self.setup.commitments:
             near = [other for other in self._graph.neighbours(name) if other in alive]
             if name in alive or not near:
                 continue
             pair = self._lost_key(name)
             for other in near:
-                key = pair_mask_key(pair, self._adverts[other][1], self._context, name, other)
+                public = self.setup.mask_key(other, self._p.place)
+                key = pair_mask_key(pair, public, self._context, name, other)
                 # The survivor's half is in the sum: added if it is the first by name.
                 (minus if other < name else plus).append(key)
         return plus, minus
 
     def _lost_key(self, name: str) -> KeyPair:
-        def right(seed: bytes) -> bool:
-            return KeyPair.from_seed(seed, self._context).public == self._adverts[name][1]
+        context, public = self._p.setup_context, self.setup.mask_key(name, self._p.place)
 
-        return KeyPair.from_seed(self._secret(name, alive=False, right=right), self._context)
+        def right(seed: bytes) -> bool:
+            return KeyPair.from_seed(seed, context).public == public
+
+        return KeyPair.from_seed(self._secret(name, alive=False, right=right), context)
 
     def _secret(self, name: str, *, alive: bool, right: Callable[[bytes], bool]) -> bytes:
-        assert self._graph is not None
         numbers = self._graph.holders(name)
         opened = self._opened[alive].get(name, {})
         found = {numbers[holder]: s for holder, s in opened.items() if holder in numbers}
@@ -340,6 +305,11 @@ class ProtocolServer:
         )
 
     # ------------------------------------------------------------------------------- internals
+
+    @property
+    def _graph(self) -> Graph:
+        assert self.setup.graph is not None
+        return self.setup.graph
 
     def _read(self, kind: str, name: str, message: bytes) -> m.Fields:
         return m.unpack(kind, self._context, message, f'client "{name}"')

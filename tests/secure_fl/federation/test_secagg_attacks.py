@@ -62,7 +62,7 @@ def test_a_server_that_swaps_mask_keys_gets_no_masked_vector():
     # The others notice too: what this client sealed names keys that are not theirs.
     other = party.names[1]
     party.clients[other].mask(shared[other], party.vectors[other])
-    assert party.clients[other]._held[name] is None
+    assert party.clients[other]._shares.held[name] is None
 
 
 def test_a_server_cannot_invent_clients():
@@ -416,7 +416,7 @@ def test_a_session_key_of_small_order_is_refused():
 def test_a_mask_key_of_small_order_is_refused():
     party = Party(3)
     cheat = party.clients[party.names[0]]
-    cheat._mask_key = type(cheat._mask_key)(cheat._mask_key._private, bytes(32))
+    cheat.setup._public = bytes(32)
     shared = party.share(party.advertise())
     name = party.names[1]
     with pytest.raises(ProtocolError, match="not one of X25519"):

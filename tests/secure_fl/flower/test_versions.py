@@ -40,7 +40,7 @@ def test_a_server_of_the_version_before_is_refused_with_both_named(
 
     with pytest.raises(QuorumError):
         total(old)
-    assert "server: speaks version 1 of secure sums, this side version 2" in caplog.text
+    assert "server: speaks version 1 of secure sums, this side version 3" in caplog.text
 
 
 def test_a_node_of_the_version_before_is_refused_with_both_named(
@@ -58,7 +58,7 @@ def test_a_node_of_the_version_before_is_refused_with_both_named(
 
     with caplog.at_level(logging.WARNING):
         assert total(mixed).tolist() == [3.0, 3.0]
-    assert 'client "a": speaks version 1 of secure sums, this side version 2' in caplog.text
+    assert 'client "a": speaks version 1 of secure sums, this side version 3' in caplog.text
 
 
 def test_a_nodes_memory_of_the_version_before_is_read(post: Post, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_nodes_memory_of_the_version_before_is_read(post: Post, tmp_path: Path
     kept = wire.decode(file.read_bytes(), kind=KEPT)
     assert kept["private_sums"] == 5
     assert kept["sum"] is None
-    assert kept["version"] == 2
+    assert kept["version"] == 3
 
 
 def test_a_nodes_memory_of_a_later_version_is_refused_with_both_named(
@@ -87,8 +87,8 @@ def test_a_nodes_memory_of_a_later_version_is_refused_with_both_named(
 ) -> None:
     (tmp_path / "a").mkdir()
     file = tmp_path / "a" / "node.state"
-    later = wire.encode({"version": 3}, kind=KEPT)
+    later = wire.encode({"version": 4}, kind=KEPT)
     file.write_bytes(later)
-    with pytest.raises(FederationError, match=r"version 3, this one is of version 2"):
+    with pytest.raises(FederationError, match=r"version 4, this one is of version 3"):
         post.node("a").answer(wire.encode({"do": "name"}, kind=REQUEST))
     assert file.read_bytes() == later
