@@ -130,6 +130,7 @@ class Cheat:
         requests: Mapping[str, Mapping[str, Any]],
         until: str = "unmask",
         lost: Sequence[str] = (),
+        quiet: Sequence[str] = (),
     ) -> NDArray[np.uint64] | None:
         """The sum of the nodes' codes, or None where it does not come about.
 
@@ -137,12 +138,16 @@ class Cheat:
             requests: what each node is told at the beginning.
             until: the last step that it asks for.
             lost: who is treated as lost before masking.
+            quiet: whose confirmation is not passed on, so that nobody hears what it was told.
         """
         first = self.begin(requests)
         if len(first) < self.threshold:
             return None
         told = {"sums": self.sums, "place": self.place}
         parts = parameters(self.session, self.names, self.threshold, **told)
+        if self.place:
+            assert self.setup is not None
+            parts.__dict__["setup_context"] = self.setup.parameters.setup_context
         server = ProtocolServer(parts, setup=self.setup if self.place else None)
         begun, left = (m.MASK, 2) if self.place else (m.ADVERTISE, 0)
         try:
@@ -154,7 +159,7 @@ class Cheat:
                         continue
                     message = np.frombuffer(_relabelled(down, reply, own[name]), np.uint8)
                     answer = self.ask(name, {"do": step, "message": message})
-                    if "message" in answer:
+                    if "message" in answer and not (step == "confirm" and name in quiet):
                         answers[name] = answer["message"].tobytes()
                 own = self._hear(server, parts, up, answers)
                 if step == until:

@@ -23,8 +23,8 @@ ATTACK = Attack(
     holds="the training server, alone or with fewer colluding clients than the threshold",
     before="the whole budget of a node for one message each, and no result",
     after="nothing by messages to one node: it pays when its masked vector leaves, after enough"
-    " others sealed their shares; at most 3 sums in all that were paid for and not ended"
-    " (the owner's `unfinished`), across sessions and restarts",
+    " others sealed their shares, for it or for the sums that it is one of; at most 3 sums in all"
+    " that were paid for and not ended (the owner's `unfinished`), across sessions and restarts",
 )
 
 NAMES = [f"c{i}" for i in range(4)]
@@ -100,6 +100,36 @@ def test_one_node_cannot_be_made_to_pay_by_itself(tmp_path: Path) -> None:
         for step in ("share", "mask"):
             cheat.ask("c0", {"do": step, "message": np.zeros(4, np.uint8)})
     assert parties.spent[0] == 0
+
+
+def test_one_node_pays_for_no_more_where_keys_serve_several_sums(tmp_path: Path) -> None:
+    """After an honest sum its keys serve seven more, of which the server asks one node alone."""
+    parties = Parties(tmp_path)
+    cheat = Cheat(parties.post.node, NAMES, 3, sums=8)
+
+    def ask() -> Any:
+        return cheat.request(local_noisy_moments, NOISE, coding=CODING)
+
+    assert cheat.sum(dict.fromkeys(NAMES, ask())) is not None
+    assert parties.spent == [1] * 4
+    paid = [bool(cheat.begin({"c0": ask()})) for cheat.place in range(1, 8)]
+    assert paid == [True] * BOUND + [False] * (7 - BOUND)
+    assert parties.spent == [1 + BOUND, 1, 1, 1]
+
+
+def test_a_place_of_a_set_up_is_paid_for_and_used_once(tmp_path: Path) -> None:
+    parties = Parties(tmp_path)
+    cheat = Cheat(parties.post.node, NAMES, 3, sums=8)
+    request = cheat.request(local_noisy_moments, NOISE, coding=CODING)
+    assert cheat.sum(dict.fromkeys(NAMES, request)) is not None
+    request = cheat.request(local_noisy_moments, NOISE, coding=CODING)
+    assert cheat.begin({"c0": request})
+    assert not cheat.begin({"c0": request})
+    # Another call of the same place: other masks, but the same seeds.
+    again = cheat.request(local_noisy_moments, NOISE, coding=CODING)
+    assert again["sum"]["place"] == request["sum"]["place"]
+    assert not cheat.begin({"c0": again})
+    assert parties.spent[0] == 2
 
 
 def test_the_count_survives_a_restart_and_is_the_owners_to_raise(tmp_path: Path) -> None:

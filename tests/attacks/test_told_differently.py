@@ -117,6 +117,34 @@ def test_the_same_told_to_all_is_summed(tmp_path: Path) -> None:
     np.testing.assert_allclose(learned, whole.ravel(), atol=5 * STEP)
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("what", ["broadcast", "step", "clip", "number of clients"])
+def test_nor_does_one_whose_keys_serve_several_sums(tmp_path: Path, what: str, place: int) -> None:
+    """Masked vectors leave then, under masks that are bound to what each node was told itself.
+
+    The cheat gets all openings that it can, the victim's self mask among them: what it reads is
+    neither the victim's update, nor the others', nor their sum.
+    """
+    cheat = Cheat(post(tmp_path, secure=True).node, NAMES, 4, sums=2)
+    for _ in range(place):
+        assert cheat.sum(told(cheat, {}, {})) is not None
+    requests = told(cheat, {}, DIFFERENT[what])
+    learned = decoded(cheat.sum(requests, quiet=[VICTIM]), STEP)
+    assert learned is not None
+    true = update(local_change, OBJECTIVE, WEIGHTS, TRUE)
+    for known in (0 * true, true):
+        assert not np.any(np.abs(learned - known) < 1e3)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_told_alike_such_sums_come_about(tmp_path: Path, place: int) -> None:
+    cheat = Cheat(post(tmp_path, secure=True).node, NAMES, 4, sums=2)
+    for _ in range(place + 1):
+        learned = decoded(cheat.sum(told(cheat, {}, {})), STEP)
+        assert learned is not None
+        assert np.abs(learned).max() < 1e3
+
+
 @pytest.mark.parametrize("apart", [1, 2, 3, 4])
 def test_however_many_are_told_the_truth(tmp_path: Path, apart: int) -> None:
     """No group of fewer than the threshold is summed; those told alike are, where enough."""

@@ -54,7 +54,16 @@ def test_a_number_of_a_peer_that_is_not_whole_describes_nothing(number):
     """Infinity raised OverflowError at whoever read it; 2.5 was taken for 2."""
     with pytest.raises(FederationError, match="describes no tree"):
         structure_of(["array", [], [], "d", [number]])
-    for key in ("round", "call", "threshold", "degree", "share_threshold", "bits"):
+    for key in (
+        "round",
+        "call",
+        "threshold",
+        "degree",
+        "share_threshold",
+        "bits",
+        "setup",
+        "place",
+    ):
         told = {**describe_parameters(Party(3).parameters), key: number}
         with pytest.raises(TypeError):
             parameters_of(told, bytes(32), bytes(32))

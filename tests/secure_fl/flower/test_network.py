@@ -69,6 +69,79 @@ def test_a_secure_sum_is_that_of_one_process_to_the_bit(post: Post) -> None:
     assert a.tobytes() == b.tobytes()
 
 
+def asked(post: Post) -> list[str]:
+    """What each node is asked for from now on, one after another; the same of all of them."""
+    heard: list[str] = []
+    lost = post.lost
+
+    def hear(name: str, what: str) -> bool:
+        if name == "a":
+            heard.append(what)
+        return lost(name, what)
+
+    post.lost = hear
+    return heard
+
+
+FIRST = ["begin", "share", "mask", "confirm", "unmask"]
+NEXT = ["begin", "confirm", "unmask"]
+
+
+def test_sums_that_follow_use_the_first_ones_keys_and_are_those_of_one_process(post: Post) -> None:
+    """Eight sums by one set-up: five exchanges, then three; the ninth makes a new one."""
+    heard = asked(post)
+    far, near = over(post, aggregation=SECURE), here(aggregation=SECURE)
+    for number in range(9):
+        weights = np.linspace(-1, 1, 4) + number
+        a, b = (fed.mean(steps.gradient, steps.Ridge(0.1), weights) for fed in (far, near))
+        assert a.tobytes() == b.tobytes()
+        if number % 2:
+            far.close_round()
+            near.close_round()
+    assert heard == [*FIRST, *(7 * NEXT), *FIRST]
+
+
+@pytest.mark.parametrize("when", NEXT)
+def test_a_node_that_dies_in_a_later_sum_is_lost_in_it_and_there_in_the_next(
+    post: Post, when: str
+) -> None:
+    ones, fed = np.ones(2), over(post, aggregation=SECURE, threshold=3)
+    assert fed.sum(steps.constant, ones).tolist() == [4.0, 4.0]
+    post.lost = lambda name, what: name == "b" and what == when
+    count = 3.0 if when == "begin" else 4.0
+    assert fed.sum(steps.constant, ones).tolist() == [count, count]
+    post.lost = lambda name, what: False
+    heard = asked(post)
+    assert fed.sum(steps.constant, ones).tolist() == [4.0, 4.0]
+    # Where all were in the sum to its end its keys go on; else all make new ones.
+    assert heard == (FIRST if when == "begin" else NEXT)
+
+
+def test_a_node_that_lost_its_memory_is_lost_in_one_sum(post: Post, tmp_path: Path) -> None:
+    fed = over(post, aggregation=SECURE, threshold=3)
+    fed.sum(steps.constant, np.ones(1))
+    (tmp_path / "b" / "node.state").unlink()
+    assert fed.sum(steps.constant, np.ones(1)) == [3.0]
+    assert fed.sum(steps.constant, np.ones(1)) == [4.0]
+
+
+def test_another_cohort_or_threshold_makes_keys_of_its_own(post: Post) -> None:
+    fed = over(post, aggregation=SECURE)
+    fed.sum(steps.constant, np.ones(1))
+    heard = asked(post)
+    assert fed.sum(steps.constant, np.ones(1), over=["a", "b", "c"]) == [3.0]
+    assert fed.sum(steps.constant, np.ones(1)) == [4.0]
+    assert heard == FIRST * 2
+
+
+def test_a_step_that_is_not_finite_in_a_later_sum_is_left_out_of_it(post: Post) -> None:
+    fed = over(post, aggregation=SECURE, threshold=3)
+    fed.sum(steps.constant, np.ones(2))
+    np.testing.assert_array_equal(fed.sum(steps.poisoned, ("b",), math.nan), [3.0, 6.0])
+    assert fed.refused == ("b",)
+    assert fed.sum(steps.constant, np.ones(2)).tolist() == [4.0, 4.0]
+
+
 @pytest.mark.parametrize("when", ["begin", "share", "mask", "confirm", "unmask"])
 def test_a_node_that_dies_leaves_the_sum_of_those_who_sent_their_vector(
     post: Post, when: str
