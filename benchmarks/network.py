@@ -4,9 +4,10 @@ Server and nodes run as processes of this machine: over Flower with Flower's own
 securefl's (`securefl flower node`), without TLS and with TLS and registered keys, the SuperLink's
 state in memory and in a database; and over the service's channel (`securefl serve client`).
 FedNewton trains on the digits, in the clear and masked; a round has two sums, of which a masked one
-takes three exchanges, or five where it makes keys. What a message costs does not depend much on what is in it, so the seconds of
-an exchange (one message to each node and its answer) stand beside the processor time of a message,
-of the nodes and of what carries it. Weights are compared with those of one process.
+takes three exchanges, or five where it makes keys. What a message costs does not depend much on
+what is in it, so the seconds of an exchange (one message to each node and its answer) stand beside
+the processor time of a message, of the nodes and of what carries it. Weights are compared with
+those of one process.
 """
 
 import contextlib
