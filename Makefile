@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 
 .PHONY: demo demo-network test test-all attacks fuzz coverage docs wheel wheel-test check format clean
 .DEFAULT_GOAL := demo
+# Tests start hundreds of processes, and each would compile this package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'securefl needs Python 3.11 or 3.12; install one or pass PYTHON=/path/to/python'; exit 2; }

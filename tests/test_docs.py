@@ -71,7 +71,7 @@ def runnable(block):
 
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
-SLOW = {"fednl.md", "how-to/three-machines.md", "private-networks.md"}
+SLOW = {"fednl.md", "how-to/three-machines.md", "private-networks.md", "report.md"}
 """Pages whose commands other tests run every day, as the README's; `make test-all` runs them."""
 
 TO_RUN = [

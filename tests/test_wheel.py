@@ -70,6 +70,7 @@ def test_no_other_installed_package_has_a_module_of_the_same_place(wheel):
         assert len(lines.co_code) <= len(empty) + 8
 
 
+@pytest.mark.slow  # an environment of its own; make wheel-test does the same from the registry
 def test_the_wheel_works_alone(wheel, tmp_path):
     """In an environment of its own that sees this one's libraries and not this checkout.
 

@@ -163,6 +163,7 @@ def _holds(line, patterns):
     return all(re.search(rf"(?<![\d.]){pattern}", line) for pattern in patterns)
 
 
+@pytest.mark.slow  # a benchmark in a process; every day the page is made of saved ones
 def test_run_saves_what_the_benchmark_printed(tmp_path):
     """The quickest of them, through the command, in a folder that has a `benchmarks` of its own."""
     decoy = tmp_path / "benchmarks"

@@ -87,6 +87,7 @@ def running(made, tmp_path):
         yield found
 
 
+@pytest.mark.slow  # waits for locks; every day a locked store of nonces holds up one request
 def test_the_evaluator_goes_on_after_a_database_lock(made, running):
     """Clock and evaluations fail meanwhile, health says so at once, and the batch is answered."""
     here = InThread(running)

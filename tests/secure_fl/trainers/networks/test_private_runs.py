@@ -226,6 +226,7 @@ def same_books(first, second):
     return True
 
 
+@pytest.mark.slow  # three processes that train; every day two workers train without privacy
 def test_two_workers_give_the_bits_and_the_books_of_one_process(tmp_path):
     found = []
     for folder, workers in zip(folders_of_one_secret(tmp_path, "a", "b"), (1, 2), strict=True):
