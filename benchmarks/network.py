@@ -30,7 +30,7 @@ from secure_fl.data import read_clients, write_clients
 from secure_fl.data.samples import digits_split
 from secure_fl.data.splitting import Division, divide
 from secure_fl.demo.credentials import write_certificates, write_ssh_key
-from secure_fl.demo.flower_parties import POLL, Loopback, loopback
+from secure_fl.demo.flower_parties import POLL, Loopback, free_port, loopback
 from secure_fl.flower import network
 from secure_fl.flower.app import write_app
 from secure_fl.service.coordinator import SERVER
@@ -42,8 +42,9 @@ SEED = 0
 SUMS = 2
 """Of a round of FedNewton without a safeguard."""
 EXCHANGES = {False: 1.0, True: 3.0}
-"""Of a sum; a masked one that makes keys has two more."""
-"""Of a sum, by whether it is masked."""
+"""Of a sum, by whether it is masked; a masked one that makes keys has two more."""
+LOSS = 0.01
+"""Of the segments on a line, with a delay."""
 LONGEST = 1800.0
 RIDGE = 1.0
 """Strong enough for rounds of a hundred clients of 14 records each."""
@@ -52,6 +53,10 @@ TOGETHER = 10
 COLUMNS = [
     *("nodes", "which", "server", "sums", "rounds", "round s", "exchange s"),
     *("node ms a message", "server ms a message", "difference"),
+]
+LINES = [
+    *("nodes", "which", "server", "sums", "ms each way", "loss %", "rounds", "rounds a minute"),
+    "difference",
 ]
 WHICH = {
     "flower": "flower-supernode",
@@ -72,6 +77,7 @@ class Case:
         memory: the SuperLink keeps its state in memory; else in a database.
         tls: with TLS and registered keys.
         together: nodes that are threads of one process; 1 gives each its own.
+        delay: of the line between nodes and server, milliseconds each way; 0 for this machine's.
     """
 
     nodes: int
@@ -81,6 +87,7 @@ class Case:
     memory: bool = True
     tls: bool = False
     together: int = 1
+    delay: int = 0
 
     @property
     def which(self) -> str:
@@ -134,6 +141,10 @@ def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str],
     with loopback(folder, certificates) as net:
         if case.kind != "service":
             net.superlink(memory=case.memory)
+        if case.delay:
+            net.entry = free_port()
+            line = ("python", "-m", "benchmarks._line", str(net.entry), str(net.port))
+            net.start("line", *line, str(case.delay / 1000), str(LOSS))
         configs = {name: _config(folder, name) for name in names}
         yield net, names, _start(net, configs, case)
 
@@ -166,7 +177,7 @@ def _start_together(net: Loopback, configs: Mapping[str, dict[str, Any]], case: 
         files.append(net.folder / f"{name}.node.toml")
         files[-1].write_text("".join(f"{key} = {json.dumps(config[key])}\n" for key in config))
     service = case.kind == "service"
-    place = f"{'http://' if service else ''}127.0.0.1:{net.port}"
+    place = f"{'http://' if service else ''}127.0.0.1:{net.entry}"
     processes: list[str] = []
     for start in range(0, len(files), case.together):
         processes.append(f"nodes {len(processes)}")
@@ -243,7 +254,7 @@ def _seconds(metrics: Path) -> list[float]:
     return [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()][1:]
 
 
-def _measure(table: Table, case: Case) -> None:
+def _measure(table: Table, case: Case, lines: Table | None = None) -> None:
     method = FedNewton(rounds=case.rounds, ridge=RIDGE, safeguard=False)
     exchanges = SUMS * EXCHANGES[case.secure]
     sums = "masked" if case.secure else "plain"
@@ -254,6 +265,12 @@ def _measure(table: Table, case: Case) -> None:
         here, expected = _here(net.folder, method, case.secure)
         found = _over_network(net, names, processes, method, case)
     near, far = statistics.median(here), statistics.median(found.seconds)
+    difference = float(np.abs(found.weights - expected).max())
+    if lines is not None:
+        minute = 60 * len(found.seconds) / sum(found.seconds)
+        ways = case.delay, 100 * LOSS
+        lines.add(case.nodes, case.which, case.place, sums, *ways, case.rounds, minute, difference)
+        return
     keys = found.rounds * SUMS * 2 / network.SUMS if case.secure else 0.0
     messages = (found.rounds * exchanges + keys) * case.nodes
     one = case.nodes, "one process", "none", sums, case.rounds, near, near / exchanges
@@ -261,7 +278,7 @@ def _measure(table: Table, case: Case) -> None:
     table.add(
         *(case.nodes, case.which, case.place, sums, case.rounds, far, far / exchanges),
         *(1000 * found.nodes / messages, 1000 * found.server / messages),
-        float(np.abs(found.weights - expected).max()),
+        difference,
     )
 
 
@@ -285,6 +302,17 @@ def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
     ]
 
 
+def _lines(quick: bool, few: int, delays: tuple[int, ...]) -> list[Case]:
+    if quick:
+        return [Case(few, "service", rounds=5, delay=min(delays))]
+    return [
+        Case(few, kind, secure=secure, rounds=10, delay=delay)
+        for delay in delays
+        for kind in ("service", "node")
+        for secure in (False, True)
+    ]
+
+
 def _together(count: int) -> int:
     """Nodes of one process: of more than ten, each process would take 150 MB of this machine."""
     return 1 if count <= TOGETHER else TOGETHER
@@ -301,21 +329,33 @@ def _together(count: int) -> int:
         help="The first number in all deployments, the others with securefl's nodes; of more than"
         " 10, ten nodes share a process.",
     ),
+    click.option(
+        "--delay",
+        "delays",
+        multiple=True,
+        type=click.IntRange(1),
+        default=(20, 100),
+        show_default=True,
+        help="Milliseconds each way of lines between nodes and server, with 1 % loss.",
+    ),
     click.option("--only", type=click.IntRange(1), help="One of the deployments, by its place."),
 )
-def main(run: Run, nodes: tuple[int, ...], only: int | None) -> None:
+def main(run: Run, nodes: tuple[int, ...], delays: tuple[int, ...], only: int | None) -> None:
     """Times rounds of FedNewton on nodes of this machine."""
-    cases = _cases(run.quick, nodes)
+    cases = [*_cases(run.quick, nodes), *_lines(run.quick, nodes[0], delays)]
     if only is not None:
         cases = cases[only - 1 : only]
     run.seeds(SEED)
     run.parameter(method="fednewton", superexec_poll_seconds=POLL)
     table = run.table("medians over rounds", COLUMNS)
+    lines = run.table("lines with a delay and 1 % loss: rounds a minute", LINES)
     before = os.getloadavg()[0]
     for case in cases:
-        run.progress(f"{case.nodes} nodes, {case.which}, {case.place}, masked {case.secure}")
-        _measure(table, case)
+        line = f", {case.delay} ms each way" if case.delay else ""
+        run.progress(f"{case.nodes} nodes, {case.which}, {case.place}, masked {case.secure}{line}")
+        _measure(table, case, lines if case.delay else None)
     run.note("difference: largest of the weights from those of one process; 0 is the same bytes")
+    run.note("a difference of 0 says too that no node's part was lost in any round")
     run.note("all processes share this machine's cores; on machines of their own nodes wait less")
     run.note(
         f"load of the machine: {before:.0f} before, {os.getloadavg()[0]:.0f} after, these processes"

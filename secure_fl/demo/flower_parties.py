@@ -54,12 +54,13 @@ class Loopback:
     Attributes:
         folder: as given.
         port: of the SuperLink.
+        entry: port that nodes call, where it is another one.
         name: of the SuperLink in Flower's config.toml.
     """
 
     def __init__(self, folder: Path, certificates: Certificates | None = None) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = self.entry = free_port()
         self.name = "here"
         self._certificates = certificates
         self._running: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
@@ -132,7 +133,7 @@ class Loopback:
             safety += ["--auth-supernode-private-key", str(identity)]
         self.start(
             name,
-            *("flower-supernode", *safety, "--superlink", f"127.0.0.1:{self.port}"),
+            *("flower-supernode", *safety, "--superlink", f"127.0.0.1:{self.entry}"),
             *("--host", "127.0.0.1", "--port", str(free_port())),
             *("--node-config", " ".join(pairs)),
         )
@@ -147,14 +148,14 @@ class Loopback:
             safety = ["--root-certificates", str(self._certificates.authority)]
         if identity is not None:
             safety += ["--auth-supernode-private-key", str(identity)]
-        place = ["--superlink", f"127.0.0.1:{self.port}", "--node-config", str(file)]
+        place = ["--superlink", f"127.0.0.1:{self.entry}", "--node-config", str(file)]
         self.start(name, "securefl", "flower", "node", *place, *safety)
 
     def client(self, name: str, config: Mapping[str, str | bool | float]) -> None:
         """Starts a node that calls a server of `train`; see `supernode` for the arguments."""
-        place = ["--server", f"https://127.0.0.1:{self.port}"]
+        place = ["--server", f"https://127.0.0.1:{self.entry}"]
         if self._certificates is None:
-            place = ["--server", f"http://127.0.0.1:{self.port}"]
+            place = ["--server", f"http://127.0.0.1:{self.entry}"]
         else:
             place += ["--authority", str(self._certificates.authority)]
         file = self._settings(name, config)
