@@ -10,42 +10,35 @@ the processor time of a message, of the nodes and of what carries it. Weights ar
 those of one process.
 """
 
-import contextlib
 import json
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 import numpy as np
 from attrs import frozen
+from scipy.special import expit
 
+from benchmarks._deployments import LONGEST, LOSS, SEED, Case, deployment
 from benchmarks._harness import Run, Table, benchmark
-from secure_fl.crypto.identities import write_identity
-from secure_fl.data import read_clients, write_clients
-from secure_fl.data.samples import digits_split
-from secure_fl.data.splitting import Division, divide
-from secure_fl.demo.credentials import write_certificates, write_ssh_key
-from secure_fl.demo.flower_parties import POLL, Loopback, free_port, loopback
+from secure_fl.data import read_clients
+from secure_fl.demo.flower_parties import POLL, Loopback
 from secure_fl.flower import network
 from secure_fl.flower.app import write_app
-from secure_fl.service.coordinator import SERVER
+from secure_fl.trainers.methods.fednl import FedNLLineSearch
 from secure_fl.trainers.methods.newton import FedNewton
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
 
-SEED = 0
 SUMS = 2
 """Of a round of FedNewton without a safeguard."""
 EXCHANGES = {False: 1.0, True: 3.0}
 """Of a sum, by whether it is masked; a masked one that makes keys has two more."""
-LOSS = 0.01
-"""Of the segments on a line, with a delay."""
-LONGEST = 1800.0
 RIDGE = 1.0
 """Strong enough for rounds of a hundred clients of 14 records each."""
 TOGETHER = 10
@@ -54,54 +47,16 @@ COLUMNS = [
     *("nodes", "which", "server", "sums", "rounds", "round s", "exchange s"),
     *("node ms a message", "server ms a message", "difference"),
 ]
+FEDNL = FedNLLineSearch(rounds=20)
+"""Their gradient is below 1e-9 then, from 0."""
+AnyMethod = FedNewton | FedNLLineSearch
+FEDNL_COLUMNS = [
+    *("nodes", "which", "server", "sums", "rounds", "seconds", "gradient", "difference"),
+]
 LINES = [
     *("nodes", "which", "server", "sums", "ms each way", "loss %", "rounds", "rounds a minute"),
     "difference",
 ]
-WHICH = {
-    "flower": "flower-supernode",
-    "node": "securefl flower node",
-    "service": "securefl serve client",
-}
-
-
-@frozen
-class Case:
-    """One deployment.
-
-    Attributes:
-        nodes: how many.
-        kind: Flower's own nodes, securefl's for Flower, or those of the service's channel.
-        secure: masked sums.
-        rounds: of FedNewton.
-        memory: the SuperLink keeps its state in memory; else in a database.
-        tls: with TLS and registered keys.
-        together: nodes that are threads of one process; 1 gives each its own.
-        delay: of the line between nodes and server, milliseconds each way; 0 for this machine's.
-    """
-
-    nodes: int
-    kind: Literal["flower", "node", "service"] = "node"
-    secure: bool = False
-    rounds: int = 5
-    memory: bool = True
-    tls: bool = False
-    together: int = 1
-    delay: int = 0
-
-    @property
-    def which(self) -> str:
-        """The nodes' command."""
-        shared = "" if self.together == 1 else f", {self.together} a process"
-        return f"{WHICH[self.kind]}{shared}"
-
-    @property
-    def place(self) -> str:
-        """What carries the messages, and how."""
-        if self.kind == "service":
-            return f"train --runtime service{', TLS' if self.tls else ''}"
-        kept = "memory" if self.memory else "database"
-        return f"SuperLink, {kept}{', TLS, keys' if self.tls else ''}"
 
 
 @frozen
@@ -123,79 +78,19 @@ class Found:
     weights: Any
 
 
-def _write_parties(folder: Path, count: int) -> list[str]:
-    train, _ = digits_split(np.random.default_rng(SEED))
-    write_clients(folder / "clients", divide(train, Division("iid", count, 1.0), SEED))
-    names = [client.name for client in read_clients(folder / "clients")]
-    public = {name: write_identity(folder / f"{name}.key") for name in names}
-    public[SERVER] = write_identity(folder / "training.key")
-    (folder / "members.json").write_text(json.dumps(public))
-    return names
-
-
-@contextlib.contextmanager
-def _deployment(folder: Path, case: Case) -> Iterator[tuple[Loopback, list[str], list[str]]]:
-    """A deployment, its clients, and the processes of their nodes."""
-    names = _write_parties(folder, case.nodes)
-    certificates = write_certificates(folder) if case.tls else None
-    with loopback(folder, certificates) as net:
-        if case.kind != "service":
-            net.superlink(memory=case.memory)
-        if case.delay:
-            net.entry = free_port()
-            line = ("python", "-m", "benchmarks._line", str(net.entry), str(net.port))
-            net.start("line", *line, str(case.delay / 1000), str(LOSS))
-        configs = {name: _config(folder, name) for name in names}
-        yield net, names, _start(net, configs, case)
-
-
-def _config(folder: Path, name: str) -> dict[str, str | bool | float]:
-    return {
-        "data": str(folder / "clients" / f"{name}.npz"),
-        "state": str(folder / name),
-        "identity": str(folder / f"{name}.key"),
-        "directory": str(folder / "members.json"),
-    }
-
-
-def _start(net: Loopback, configs: Mapping[str, dict[str, Any]], case: Case) -> list[str]:
-    """Starts the nodes; their processes."""
-    if case.together > 1:
-        return _start_together(net, configs, case)
-    for name, config in configs.items():
-        if case.kind == "service":
-            net.client(name, config)
-        else:
-            start = net.supernode if case.kind == "flower" else net.node
-            start(name, config, _registered(net, name) if case.tls else None)
-    return list(configs)
-
-
-def _start_together(net: Loopback, configs: Mapping[str, dict[str, Any]], case: Case) -> list[str]:
-    files = []
-    for name, config in configs.items():
-        files.append(net.folder / f"{name}.node.toml")
-        files[-1].write_text("".join(f"{key} = {json.dumps(config[key])}\n" for key in config))
-    service = case.kind == "service"
-    place = f"{'http://' if service else ''}127.0.0.1:{net.entry}"
-    processes: list[str] = []
-    for start in range(0, len(files), case.together):
-        processes.append(f"nodes {len(processes)}")
-        command = ("python", "-m", "benchmarks._nodes", "service" if service else "flower", place)
-        net.start(processes[-1], *command, *map(str, files[start : start + case.together]))
-    return processes
-
-
-def _registered(net: Loopback, name: str) -> Path:
-    """A node's key that the SuperLink knows."""
-    key = write_ssh_key(net.folder, name)
-    command = ("flwr", "supernode", "register", str(key.with_suffix(".pub")), net.name)
-    net.start(f"register {name}", *command).wait(timeout=LONGEST)
-    return key
+def _gradient(clients: Path, weights: Any) -> float:
+    """Norm of the whole objective's gradient at a model of two classes, with an intercept."""
+    parts = read_clients(clients)
+    X = np.concatenate([part.X for part in parts]).astype(np.float64)
+    X = np.hstack([X, np.ones((len(X), 1))])
+    y = np.concatenate([2.0 * part.y - 1 for part in parts])
+    w = weights[:, 1]
+    pull = X * (y * expit(-y * (X @ w)))[:, None]
+    return float(np.linalg.norm(FEDNL.ridge * w - pull.mean(axis=0)))
 
 
 def _over_network(
-    net: Loopback, names: list[str], processes: list[str], method: FedNewton, case: Case
+    net: Loopback, names: list[str], processes: list[str], method: AnyMethod, case: Case
 ) -> Found:
     clients = read_clients(net.folder / "clients")
     out = net.folder / "run"
@@ -205,7 +100,7 @@ def _over_network(
         "method": method.method,
         "rounds": method.rounds,
         "ridge": method.ridge,
-        "safeguard": method.safeguard,
+        **({"safeguard": method.safeguard} if isinstance(method, FedNewton) else {}),
         "secure": case.secure,
         "max-weight": float(max(map(len, clients))),
         "out": str(out),
@@ -241,7 +136,7 @@ def _used(net: Loopback, processes: list[str], server: str, number: int) -> tupl
     return nodes, net.processor_seconds(server)
 
 
-def _here(folder: Path, method: FedNewton, secure: bool) -> tuple[list[float], Any]:
+def _here(folder: Path, method: AnyMethod, secure: bool) -> tuple[list[float], Any]:
     metrics = folder / "here.jsonl"
     found = train_linear_model(
         read_clients(folder / "clients"), method, secure=secure, metrics=metrics
@@ -254,29 +149,35 @@ def _seconds(metrics: Path) -> list[float]:
     return [json.loads(line)["seconds"] for line in metrics.read_text().splitlines()][1:]
 
 
-def _measure(table: Table, case: Case, lines: Table | None = None) -> None:
-    method = FedNewton(rounds=case.rounds, ridge=RIDGE, safeguard=False)
+def _measure(tables: Mapping[str, Table], case: Case) -> None:
+    newton = FedNewton(rounds=case.rounds, ridge=RIDGE, safeguard=False)
+    method = newton if case.method == "fednewton" else FEDNL
     exchanges = SUMS * EXCHANGES[case.secure]
     sums = "masked" if case.secure else "plain"
     with (
         tempfile.TemporaryDirectory(prefix="securefl-") as name,
-        _deployment(Path(name), case) as (net, names, processes),
+        deployment(Path(name), case) as (net, names, processes),
     ):
         here, expected = _here(net.folder, method, case.secure)
         found = _over_network(net, names, processes, method, case)
+        gradient = _gradient(net.folder / "clients", found.weights) if method is FEDNL else None
     near, far = statistics.median(here), statistics.median(found.seconds)
     difference = float(np.abs(found.weights - expected).max())
-    if lines is not None:
-        minute = 60 * len(found.seconds) / sum(found.seconds)
-        ways = case.delay, 100 * LOSS
-        lines.add(case.nodes, case.which, case.place, sums, *ways, case.rounds, minute, difference)
+    told = case.nodes, case.which, case.place, sums
+    if gradient is not None:
+        tables["fednl"].add(*told, method.rounds, sum(found.seconds), gradient, difference)
         return
+    if case.delay:
+        minute = 60 * len(found.seconds) / sum(found.seconds)
+        tables["lines"].add(*told, case.delay, 100 * LOSS, case.rounds, minute, difference)
+        return
+    table = tables["rounds"]
     keys = found.rounds * SUMS * 2 / network.SUMS if case.secure else 0.0
     messages = (found.rounds * exchanges + keys) * case.nodes
     one = case.nodes, "one process", "none", sums, case.rounds, near, near / exchanges
     table.add(*one, None, None, 0.0)
     table.add(
-        *(case.nodes, case.which, case.place, sums, case.rounds, far, far / exchanges),
+        *(*told, case.rounds, far, far / exchanges),
         *(1000 * found.nodes / messages, 1000 * found.server / messages),
         difference,
     )
@@ -284,7 +185,8 @@ def _measure(table: Table, case: Case, lines: Table | None = None) -> None:
 
 def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
     if quick:
-        return [Case(3, rounds=2), Case(3, "service", rounds=20)]
+        newton = [Case(3, rounds=2), Case(3, "service", rounds=20)]
+        return [*newton, Case(3, "service", method="fednl-ls")]
     few = nodes[0]
     return [
         Case(few),
@@ -297,6 +199,8 @@ def _cases(quick: bool, nodes: tuple[int, ...]) -> list[Case]:
         Case(few, tls=True, secure=True, rounds=3),
         Case(few, secure=True, rounds=3),
         Case(few, "flower", secure=True, rounds=1),
+        Case(few, "service", method="fednl-ls"),
+        Case(few, method="fednl-ls"),
         *(Case(count, "service", rounds=20, together=_together(count)) for count in nodes[1:]),
         *(Case(count, rounds=3, together=_together(count)) for count in nodes[1:]),
     ]
@@ -348,12 +252,17 @@ def main(run: Run, nodes: tuple[int, ...], delays: tuple[int, ...], only: int | 
     run.seeds(SEED)
     run.parameter(method="fednewton", superexec_poll_seconds=POLL)
     table = run.table("medians over rounds", COLUMNS)
-    lines = run.table("lines with a delay and 1 % loss: rounds a minute", LINES)
+    tables = {
+        "rounds": table,
+        "fednl": run.table("FedNL-LS on phishing", FEDNL_COLUMNS),
+        "lines": run.table("lines with a delay and 1 % loss: rounds a minute", LINES),
+    }
     before = os.getloadavg()[0]
     for case in cases:
         line = f", {case.delay} ms each way" if case.delay else ""
-        run.progress(f"{case.nodes} nodes, {case.which}, {case.place}, masked {case.secure}{line}")
-        _measure(table, case, lines if case.delay else None)
+        what = f"{case.method}, {case.nodes} nodes, {case.which}, {case.place}"
+        run.progress(f"{what}, masked {case.secure}{line}")
+        _measure(tables, case)
     run.note("difference: largest of the weights from those of one process; 0 is the same bytes")
     run.note("a difference of 0 says too that no node's part was lost in any round")
     run.note("all processes share this machine's cores; on machines of their own nodes wait less")
