@@ -7,7 +7,8 @@ FedNewton trains on the digits, in the clear and masked; a round has two sums, o
 takes three exchanges, or five where it makes keys. What a message costs does not depend much on
 what is in it, so the seconds of an exchange (one message to each node and its answer) stand beside
 the processor time of a message, of the nodes and of what carries it. Weights are compared with
-those of one process.
+those of one process. FedNL-LS trains on phishing until the gradient is below 1e-9. Lines with a
+delay and losses between nodes and server are a relay's (`benchmarks._line`).
 """
 
 import json
