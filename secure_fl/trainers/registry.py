@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-import attrs
-
 from secure_fl.errors import InputError
 from secure_fl.trainers.settings import Declared, Family, Settings
 
@@ -20,7 +18,7 @@ _METHODS: dict[tuple[str, Family], type[Settings]] = {}
 
 
 def method(name: str, *, summary: str, source: str) -> Callable[[C], C]:
-    """Registers a class of settings as a method.
+    """Registers a class of settings as a method; `@attrs.frozen(kw_only=True)` stands below it.
 
     Args:
         name: as users type it; a name may be given once a family.
@@ -29,16 +27,22 @@ def method(name: str, *, summary: str, source: str) -> Callable[[C], C]:
 
     Raises:
         ValueError: the name is taken in the class's family.
+        TypeError: the class has no settings of its own: the other decorator is missing.
     """
 
     def register(cls: C) -> C:
-        made: Any = attrs.frozen(kw_only=True)(cls)
+        made: Any = cls
+        if "__attrs_attrs__" not in cls.__dict__:
+            # Where type checkers see it, so that who calls the class is checked.
+            raise TypeError(
+                f"method {name}: put @attrs.frozen(kw_only=True) between @method and the class"
+            )
         made.method, made.summary, made.source = name, summary, source
         key = name, made.family
         if key in _METHODS and _METHODS[key].__qualname__ != made.__qualname__:
             raise ValueError(f"method {name}: {_METHODS[key].__qualname__} has the name already")
         _METHODS[key] = made
-        return made
+        return cls
 
     return register
 

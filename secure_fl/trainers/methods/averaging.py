@@ -72,6 +72,7 @@ class Averaged(LocalSteps):
 
 
 @method("fedavg", summary="local steps, averaged", source="McMahan et al. 2017")
+@attrs.frozen(kw_only=True)
 class FedAvg(Averaged):
     """Federated averaging."""
 
@@ -82,6 +83,7 @@ class FedAvg(Averaged):
 
 
 @method("fedavgm", summary="local steps, server momentum", source="Hsu et al. 2019")
+@attrs.frozen(kw_only=True)
 class FedAvgM(Averaged):
     """Federated averaging with momentum at the server."""
 
@@ -92,6 +94,7 @@ class FedAvgM(Averaged):
 
 
 @method("fedadam", summary="local steps, Adam at the server", source="Reddi et al. 2021")
+@attrs.frozen(kw_only=True)
 class FedAdam(Averaged):
     """Federated averaging with Adam at the server."""
 
@@ -103,6 +106,7 @@ class FedAdam(Averaged):
 
 
 @method("fedprox", summary="local steps held near the global model", source="Li et al. 2020")
+@attrs.frozen(kw_only=True)
 class FedProx(LocalSteps):
     """Federated averaging with a proximal term."""
 

@@ -83,6 +83,7 @@ class Inverted(Curved):
 @method(
     "localnewton", summary="local steps by K-FAC, averaged", source="Gupta et al. 2021, with K-FAC"
 )
+@attrs.frozen(kw_only=True)
 class NetworkLocalNewton(Inverted):
     """LocalNewton on a network."""
 
@@ -126,11 +127,13 @@ class Monitored(Inverted):
 
 
 @method("fedrco-ori", summary="the same with a monitor", source="FedRCO, section 4, global models")
+@attrs.frozen(kw_only=True)
 class FedRCOOriginal(Monitored):
     """FedRCO without personal models."""
 
 
 @method("fedrco", summary="the same with personal models", source="FedRCO, algorithm 1")
+@attrs.frozen(kw_only=True)
 class FedRCO(Monitored):
     """FedRCO."""
 
@@ -150,6 +153,7 @@ class FedRCO(Monitored):
 
 
 @method("fedpm", summary="summed K-FAC factors at the server", source="FedPM, a peer in FedRCO")
+@attrs.frozen(kw_only=True)
 class FedPM(Curved):
     """FedPM."""
 

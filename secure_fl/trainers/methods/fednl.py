@@ -63,6 +63,7 @@ class WithOption(LearnedHessian):
 @method(
     "fednl", summary="Newton rounds by learned Hessians, logistic loss", source="FedNL, algorithm 1"
 )
+@attrs.frozen(kw_only=True)
 class FedNL(WithOption):
     """FedNL."""
 
@@ -80,6 +81,7 @@ class FedNL(WithOption):
 
 
 @method("fednl-ls", summary="the same with a line search", source="FedNL, algorithm 3")
+@attrs.frozen(kw_only=True)
 class FedNLLineSearch(LearnedHessian):
     """FedNL with a line search."""
 
@@ -102,6 +104,7 @@ class FedNLLineSearch(LearnedHessian):
 
 
 @method("fednl-cr", summary="the same with cubic regularisation", source="FedNL, algorithm 4")
+@attrs.frozen(kw_only=True)
 class FedNLCubic(LearnedHessian):
     """FedNL with cubic regularisation; it asks for the Hessian's Lipschitz constant once.
 
@@ -124,6 +127,7 @@ class FedNLCubic(LearnedHessian):
 
 
 @method("fednl-pp", summary="the same with partial participation", source="FedNL, algorithm 2")
+@attrs.frozen(kw_only=True)
 class FedNLPartial(LearnedHessian):
     """FedNL with partial participation; it starts with everybody and draws for itself."""
 
@@ -144,6 +148,7 @@ class FedNLPartial(LearnedHessian):
 @method(
     "fednl-bc", summary="the same with the broadcast compressed too", source="FedNL, algorithm 5"
 )
+@attrs.frozen(kw_only=True)
 class FedNLBidirectional(WithOption):
     """FedNL with bidirectional compression."""
 
@@ -168,6 +173,7 @@ class FedNLBidirectional(WithOption):
     summary="partial participation, line search, compression both ways in one",
     source="ours, on FedNL, algorithms 2, 3 and 5",
 )
+@attrs.frozen(kw_only=True)
 class FedNLAll(WithOption):
     """FedNL with everything; it starts with everybody and draws for itself."""
 

@@ -34,6 +34,7 @@ class PlainSums(OneAgainstRest):
     summary="gradient steps, residuals compressed in both directions",
     source="Liu et al. 2020, algorithm 1",
 )
+@attrs.frozen(kw_only=True)
 class Dore(PlainSums):
     """DORE, by the step sizes of its theorem."""
 
@@ -51,6 +52,7 @@ class Dore(PlainSums):
     summary="gradient steps by compressed differences from memories, some clients a round",
     source="Philippenko and Dieuleveut 2021, PP2",
 )
+@attrs.frozen(kw_only=True)
 class Artemis(PlainSums):
     """Artemis; it starts with everybody and draws for itself."""
 
@@ -73,6 +75,7 @@ class Artemis(PlainSums):
     summary="Newton rounds by Hessians sent one eigenvector after the other",
     source="Dal Fabbro et al. 2024",
 )
+@attrs.frozen(kw_only=True)
 class Shed(PlainSums):
     """SHED with a line search."""
 
@@ -98,6 +101,7 @@ class Shed(PlainSums):
     summary="Newton rounds by sketched square roots of Hessians",
     source="Li et al. 2024, algorithm 1",
 )
+@attrs.frozen(kw_only=True)
 class FedNS(OneAgainstRest):
     """FedNS."""
 

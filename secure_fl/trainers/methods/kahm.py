@@ -52,6 +52,7 @@ class CodedHeads(Settings):
 
 
 @method("kahm", summary="one pass, heads stay with their clients", source="KAHM, section 3.7")
+@attrs.frozen(kw_only=True)
 class KAHMHeads(CodedHeads):
     """One head a client, of its own records or of a private release of them."""
 
@@ -114,6 +115,7 @@ class KAHMHeads(CodedHeads):
     summary="one public head, from masked noisy sums that hide every record",
     source="KAHM, section 3.7, and Kairouz et al. 2021",
 )
+@attrs.frozen(kw_only=True)
 class RecordPrivateHeads(CodedHeads):
     """One head for all clients; it needs a promise for every record."""
 

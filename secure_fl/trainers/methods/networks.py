@@ -57,11 +57,13 @@ class AveragedNetwork(WithMomentum):
 
 
 @method("fedavg", summary="local steps, averaged", source="McMahan et al. 2017")
+@attrs.frozen(kw_only=True)
 class NetworkFedAvg(AveragedNetwork):
     """Federated averaging of a network."""
 
 
 @method("fedavgm", summary="local steps, server momentum", source="Hsu et al. 2019")
+@attrs.frozen(kw_only=True)
 class NetworkFedAvgM(AveragedNetwork):
     """The same with momentum at the server."""
 
@@ -72,6 +74,7 @@ class NetworkFedAvgM(AveragedNetwork):
 
 
 @method("fedadam", summary="local steps, Adam at the server", source="Reddi et al. 2021")
+@attrs.frozen(kw_only=True)
 class NetworkFedAdam(AveragedNetwork):
     """The same with Adam at the server."""
 
@@ -80,6 +83,7 @@ class NetworkFedAdam(AveragedNetwork):
 
 
 @method("fedprox", summary="local steps held near the global model", source="Li et al. 2020")
+@attrs.frozen(kw_only=True)
 class NetworkFedProx(AveragedNetwork):
     """Federated averaging with a proximal term."""
 
@@ -94,6 +98,7 @@ class NetworkFedProx(AveragedNetwork):
 @method(
     "fedavgr", summary="random features learned under three regularisers", source="FedAvgR, alg. 1"
 )
+@attrs.frozen(kw_only=True)
 class FedAvgR(WithMomentum):
     """Regularised federated averaging."""
 

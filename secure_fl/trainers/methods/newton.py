@@ -60,6 +60,7 @@ class Remembering(Newton):
     summary="local Newton steps, averaged, with a global line search",
     source="Gupta et al. 2021",
 )
+@attrs.frozen(kw_only=True)
 class LocalNewton(Newton):
     """LocalNewton on the softmax loss."""
 
@@ -91,6 +92,7 @@ class LocalNewton(Newton):
     summary="local inverse Hessians times the global gradient, squared loss",
     source="FedNewton, algorithm 1",
 )
+@attrs.frozen(kw_only=True)
 class FedNewton(Remembering):
     """FedNewton from divide-and-conquer ridge regression."""
 
@@ -128,6 +130,7 @@ class FedNewton(Remembering):
     summary="the same for the softmax loss",
     source="FedNewton, algorithm 2 and appendix C",
 )
+@attrs.frozen(kw_only=True)
 class FedNewtonHead(Remembering):
     """FedNewton on a classification head; lbfgs asks for gradients alone."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
+
 from secure_fl.trainers.linear_settings import DrawnRounds, LinearRun, Rounds
 from secure_fl.trainers.methods.averaging import begin
 from secure_fl.trainers.registry import method
@@ -14,6 +16,7 @@ from secure_fl.trainers.settings import setting
     summary="Newton directions by a step of ADMM a round, softmax loss",
     source="Elgabli et al. 2022, algorithm 1",
 )
+@attrs.frozen(kw_only=True)
 class FedNew(Rounds):
     """FedNew; every client keeps a multiplier, so all take part in every round."""
 
@@ -44,6 +47,7 @@ class FedNew(Rounds):
     summary="local steps by running diagonals of the Hessian, clipped",
     source="Elbakary et al. 2024, algorithm 1",
 )
+@attrs.frozen(kw_only=True)
 class FedSophia(DrawnRounds):
     """FedSophia on the softmax loss."""
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import attrs
+
 from secure_fl.errors import InputError
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings, OneSum, Ridged
 from secure_fl.trainers.registry import method
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @method("oneshot", summary="clients' own minimisers, averaged once", source="Zhang et al. 2015")
+@attrs.frozen(kw_only=True)
 class OneShot(OneSum, Ridged):
     """One-shot averaging of the softmax loss."""
 
@@ -25,6 +28,7 @@ class OneShot(OneSum, Ridged):
 
 
 @method("dkrr", summary="clients' ridge regressions, averaged once", source="FedNewton, section 2")
+@attrs.frozen(kw_only=True)
 class DKRR(OneSum, Ridged):
     """Divide-and-conquer (kernel) ridge regression."""
 
@@ -41,6 +45,7 @@ class DKRR(OneSum, Ridged):
 
 
 @method("krr", summary="the pooled ridge regression, exactly", source="FedNewton, eq. (2)")
+@attrs.frozen(kw_only=True)
 class KRR(OneSum, Ridged):
     """Ridge regression on the pooled records, from one sum of second moments."""
 
@@ -61,6 +66,7 @@ class KRR(OneSum, Ridged):
     summary="ridge regression from one masked noisy sum that hides every record",
     source="Kairouz et al. 2021",
 )
+@attrs.frozen(kw_only=True)
 class PrivateRidge(OneSum, LinearSettings):
     """Ridge regression with a promise for every record."""
 

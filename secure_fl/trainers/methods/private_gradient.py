@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import attrs
+
 from secure_fl.errors import InputError
 from secure_fl.trainers.linear_settings import LinearRun, LinearSettings
 from secure_fl.trainers.registry import method
@@ -14,6 +16,7 @@ from secure_fl.trainers.settings import setting
     summary="gradient descent on masked noisy sums that hide every record",
     source="Bassily et al. 2014, with the noise of Kairouz et al. 2021",
 )
+@attrs.frozen(kw_only=True)
 class PrivateGradient(LinearSettings):
     """Full-batch noisy gradient descent with a promise for every record."""
 

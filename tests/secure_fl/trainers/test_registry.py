@@ -13,6 +13,7 @@ import secure_fl
 from cli.main import securefl as group
 from secure_fl.errors import InputError
 from secure_fl.trainers import registry
+from secure_fl.trainers.settings import Settings
 from tests.cli.command import securefl
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,7 @@ TOY = '''"""A toy: every client sends its mean record, which is the model."""
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import numpy as np
 
 from secure_fl.federation import Client, client_step
@@ -36,6 +38,7 @@ def local_mean(client: Client) -> Any:
 
 
 @method("toy", summary="the mean record", source="nobody")
+@attrs.frozen(kw_only=True)
 class Toy(OneSum, LinearSettings):
     volume: float = setting(1.0, "how loud", above=0)
 
@@ -61,6 +64,7 @@ from click.testing import CliRunner
 from cli.main import securefl
 import secure_fl
 from secure_fl.trainers import registry
+from secure_fl.trainers.settings import Settings
 for name in "ab":
     X = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
     np.savez(f"clients/{{name}}.npz", X=X, y=np.arange(6) % 2)
@@ -77,6 +81,15 @@ assert secure_fl.Toy(volume=3).volume == 3
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_method_without_settings_of_its_own_is_refused_at_once():
+    """A type checker sees no settings then, and calls every call of the class an error."""
+    with pytest.raises(TypeError, match=r"method bare: put @attrs.frozen\(kw_only=True\)"):
+
+        @registry.method("bare", summary="nothing", source="nobody")
+        class Bare(Settings):
+            pass
 
 
 def test_the_page_of_methods_is_the_registrys():
