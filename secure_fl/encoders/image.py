@@ -165,13 +165,18 @@ class ModelEncoder:
         return self._preparation(picture)
 
     def forward(self, prepared: Sequence[Features]) -> Features:
-        """As `ImageEncoder.forward`: the model's pooled output."""
+        """As `ImageEncoder.forward`: the model's pooled output.
+
+        Of a model of images and texts (CLIP, SigLIP) it is what stands beside a text's features.
+        """
         import torch
 
         values = torch.from_numpy(np.stack(prepared))
         with torch.inference_mode():
-            found = self._network(pixel_values=values)
-        pooled = getattr(found, "pooler_output", None)
+            pictured = getattr(self._network, "get_image_features", self._network)
+            found = pictured(pixel_values=values)
+        # Of models of images and texts some versions of transformers give the tensor itself.
+        pooled = found if torch.is_tensor(found) else getattr(found, "pooler_output", None)
         if pooled is None:
             # Without a pooling layer of its own: the mean over places.
             states = found.last_hidden_state

@@ -76,6 +76,7 @@ def is_text_model(model: str) -> bool:
 
 IMAGE_MODELS = (
     "beit",
+    "clip",
     "clip_vision_model",
     "convnext",
     "convnextv2",
@@ -86,11 +87,12 @@ IMAGE_MODELS = (
     "mobilenet_v2",
     "regnet",
     "resnet",
+    "siglip",
     "siglip_vision_model",
     "swin",
     "vit",
 )
-"""Vision models of transformers whose pooled output are features."""
+"""Models of transformers whose pooled output are features of images; some are of texts as well."""
 
 
 def _found(model: str, marker: str, kind: str) -> Path:

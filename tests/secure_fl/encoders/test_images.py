@@ -178,6 +178,35 @@ def test_a_models_features_are_those_of_its_own_library(model):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+def test_of_a_model_of_images_and_texts_the_features_are_the_images(kind, tmp_path):
+    """The whole folder, as it is published; the oracle goes through the model's own halves."""
+    import torch
+
+    transformers = pytest.importorskip("transformers", reason="needs the extra `images`")
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    small["num_attention_heads"] = 2
+    halves = {
+        "vision_config": {**small, "image_size": 32, "patch_size": 8},
+        "text_config": {**small, "vocab_size": 50, "max_position_embeddings": 10},
+    }
+    if kind == "CLIP":
+        halves["projection_dim"] = 8
+    whole = getattr(transformers, f"{kind}Model")
+    network = whole(getattr(transformers, f"{kind}Config")(**halves)).eval()
+    network.save_pretrained(tmp_path)
+    described = {"size": 32, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(described))
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+    (found,) = features(image_encoder(str(tmp_path)), Image.fromarray(pixels))
+    values = torch.tensor((pixels / 255 - 0.5) / 0.5, dtype=torch.float32).permute(2, 0, 1)
+    with torch.inference_mode():
+        expected = network.vision_model(pixel_values=values[None]).pooler_output
+        if kind == "CLIP":
+            expected = network.visual_projection(expected)
+    np.testing.assert_allclose(found, expected.flatten().numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_a_fingerprint_is_of_the_content(model, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(model, copy)
