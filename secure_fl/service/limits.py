@@ -25,8 +25,10 @@ class Limits:
         rate: requests a second of one member, in the long run.
         burst: requests of one member at once.
         queue: batches at once that are not answered yet, in all federations.
-        queries: of one batch.
-        seconds: that a body may take to arrive.
+        queries: of one batch; None for as many as the engine takes (`Federation.most_queries`).
+        room: bytes of sealed queries and contributions of engine bgv, of all batches at work.
+        seconds: that a body may take to arrive, and a large one between two pieces.
+        slowest: bytes a second at which a large body must come at least, on the whole.
         lifetime: seconds that a batch may wait for contributions.
         step: seconds that a contributor has for a message of a masked sum, from the second on.
         keep: seconds that an answer waits for the querier.
@@ -38,8 +40,10 @@ class Limits:
     rate: float = 20.0
     burst: int = 200
     queue: int = 64
-    queries: int = 1000
+    queries: int | None = None
+    room: int = 64 * 2**30
     seconds: float = 60.0
+    slowest: float = 128e3
     lifetime: float = 7 * 86400.0
     step: float = 15.0
     keep: float = 86400.0
