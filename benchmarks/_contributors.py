@@ -20,7 +20,7 @@ from typing import Any
 from secure_fl.demo.service_parties import IDENTITY
 from secure_fl.heads.manifest import load_manifest
 from secure_fl.heads.masked import MaskedPolicy
-from secure_fl.service.channel import Channel, Reply, Sink
+from secure_fl.service.channel import Channel, Reply
 from secure_fl.service.contributor import ContributorPolicy, least_quorum
 from secure_fl.service.contributor_app import ContributorService, load_contributor
 from secure_fl.service.exchange_store import STEPS
@@ -39,12 +39,10 @@ class TimedChannel(Channel):
 
     times: Times
 
-    def call(
-        self, method: str, path: str, body: bytes | Path = b"", sink: Sink | None = None
-    ) -> Reply:
+    def call(self, method: str, path: str, body: bytes | Path = b"") -> Reply:
         """As the line's."""
         begun = time.time()
-        reply = super().call(method, path, body, sink)
+        reply = super().call(method, path, body)
         found = _EXCHANGE.match(path)
         if found is not None:
             self.times[found["batch"]].setdefault(found["step"], [begun, 0.0])[1] = time.time()

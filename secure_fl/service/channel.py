@@ -128,22 +128,26 @@ class Channel:
             proxy=None if proxy is None else check_proxy(proxy),
         )
 
-    def call(
-        self, method: str, path: str, body: bytes | Path = b"", sink: Sink | None = None
-    ) -> Reply:
+    def call(self, method: str, path: str, body: bytes | Path = b"") -> Reply:
         """One request, repeated with a fresh signature while it cannot be granted for now.
 
         Args:
             method: of HTTP.
             path: below /v1/FEDERATION, with its query string.
             body: of the request, or its file, which is read in pieces.
-            sink: where the body of an answer goes that is no refusal; the reply has none then.
 
         Raises:
             ServiceError: the evaluator cannot be reached, or the response is not its own. At once
                 where waiting would not help: its certificate is not trusted, or one side speaks
                 TLS and the other does not.
         """
+        return self._repeated(method, path, body, None)
+
+    def fetch(self, path: str, sink: Sink, *, what: str) -> Reply:
+        """As `heard`, a GET whose answer goes to a file where it is no refusal."""
+        return self._own_words(self._repeated("GET", path, b"", sink), what)
+
+    def _repeated(self, method: str, path: str, body: bytes | Path, sink: Sink | None) -> Reply:
         end, pause = time.monotonic() + self._patience, 0.2
         sent = _Body.of(body)
         while True:
@@ -170,21 +174,15 @@ class Channel:
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
-    def heard(
-        self,
-        method: str,
-        path: str,
-        body: bytes | Path = b"",
-        *,
-        what: str,
-        sink: Sink | None = None,
-    ) -> Reply:
+    def heard(self, method: str, path: str, body: bytes | Path = b"", *, what: str) -> Reply:
         """As `call`, where only the evaluator's own words count.
 
         Raises:
             ServiceError: as `call`, or the response is not signed.
         """
-        found = self.call(method, path, body, sink)
+        return self._own_words(self.call(method, path, body), what)
+
+    def _own_words(self, found: Reply, what: str) -> Reply:
         if not found.signed:
             raise ServiceError(
                 f"{what}: {found.status} without the {self._recipient}'s signature; it does not"

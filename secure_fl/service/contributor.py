@@ -359,7 +359,7 @@ def _fetch_query(contributor: Contributor, channel: Channel, batch: str) -> byte
     most = sealed_bytes(contributor.key.parameters.degree, contributor.manifest)
     with tempfile.TemporaryDirectory(dir=contributor.outbox.folder) as folder:
         sink = Sink(Path(folder) / "query", most)
-        found = channel.heard("GET", path, what=what, sink=sink)
+        found = channel.fetch(path, sink, what=what)
         return sink.path.read_bytes() if found.status == 200 else None
 
 

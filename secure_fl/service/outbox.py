@@ -5,6 +5,7 @@ Written before anything is sent, so that a kill neither loses a contribution nor
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,6 @@ class Outbox:
     def __init__(self, path: Path, *, wait: float = DATABASE_WAIT) -> None:
         path.touch(mode=PRIVATE)
         self.path = path
-        self._blobs = Blobs(path.parent / FOLDER)
         self._db = sqlite3.connect(
             path, check_same_thread=False, isolation_level=None, timeout=wait
         )
@@ -49,6 +49,11 @@ class Outbox:
             # Of a release before there were contributions too large for a database.
             self._db.execute("ALTER TABLE batches ADD COLUMN file TEXT")
 
+    @cached_property
+    def _blobs(self) -> Blobs:
+        # Engine tfhe needs no such folder.
+        return Blobs(self.path.parent / FOLDER)
+
     @property
     def folder(self) -> Path:
         """Where large files are while they are worked on."""
@@ -56,8 +61,9 @@ class Outbox:
 
     def clean(self) -> None:
         """Removes what a killed process left; for who holds the folder alone."""
-        self._blobs.clean()
-        self._blobs.sweep(self._files)
+        if (self.path.parent / FOLDER).exists():
+            self._blobs.clean()
+            self._blobs.sweep(self._files)
 
     def _files(self) -> set[str]:
         rows = self._db.execute("SELECT file FROM batches WHERE file IS NOT NULL")
@@ -126,9 +132,11 @@ class Outbox:
 
     def delivered(self, batch: str) -> None:
         """Erases a contribution; the batch's name stays."""
+        large = isinstance(self.undelivered(batch), Path)
         change = "UPDATE batches SET contribution = NULL, file = NULL WHERE batch = ?"
         self._db.execute(change, (batch,))
-        self._blobs.sweep(self._files)
+        if large:
+            self._blobs.sweep(self._files)
 
     def close(self) -> None:
         """Closes the database."""
