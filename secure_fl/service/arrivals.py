@@ -49,7 +49,9 @@ def open_batch(
         if done == "opened":
             return 201
         if done == "full":
-            raise Refusal(429, "queue", "too many batches wait", retry_after=30)
+            raise Refusal(
+                429, "queue", "too many batches wait, or have all the room", retry_after=30
+            )
         known = store.find(federation, batch)
     if known is None or known.opening != digest:
         raise Refusal(409, "state", "a batch of this name exists; choose another name")

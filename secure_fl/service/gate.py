@@ -200,7 +200,7 @@ class Gate(Generic[Of]):
     async def _receive_into(self, request: HttpRequest, length: int, arrival: Arrival) -> None:
         held, stream, ended = bytearray(), aiter(request.stream()), False
         while not ended:
-            async with asyncio.timeout(self._limits.seconds):
+            async with asyncio.timeout(self._limits.silence):
                 chunk = await anext(stream, None)
             ended = chunk is None
             held += chunk or b""

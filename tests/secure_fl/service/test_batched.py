@@ -20,8 +20,9 @@ from fhe.envelope import Payload
 pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
 pytest.importorskip("seal", reason="needs the extra `batched` (securefl[batched])")
 
-from secure_fl.demo.service_parties import copy_parties, deployment
+from secure_fl.demo.service_parties import IDENTITY, copy_parties, deployment
 from secure_fl.errors import InputError
+from secure_fl.service.members import read_secrets
 from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.shelf import FOLDER
@@ -30,6 +31,8 @@ from secure_fl.service.worker import SCRATCH
 from tests.secure_fl.service.conftest import CLIENTS, make
 from tests.secure_fl.service.parties import Players
 from tests.secure_fl.service.test_service import half_done, wait_until
+from tests.secure_fl.service.workers import running as worker
+from tests.secure_fl.service.workers import write_circle
 
 SOME = slice(8, 20)  # of all classes, and not all the same without south
 
@@ -351,3 +354,24 @@ def test_kills_within_an_upload_and_an_evaluation_lose_nothing(players, made, tm
     assert found.present == CLIENTS
     assert found.classes.tolist() == made.clear(SOME)
     wait_until(lambda: not bodies(players) and not list(folder_of(players, SCRATCH).iterdir()))
+
+
+@pytest.mark.slow  # a second evaluator and its workers
+def test_workers_answer_a_batch_of_engine_bgv(made, tmp_path):
+    """Keys and contributions are sent to them from the files where they lie."""
+    copy_parties(made.folder, tmp_path / "parties")
+    own = read_secrets(tmp_path / "parties" / "evaluator" / IDENTITY, "evaluator")
+    write_circle(tmp_path, evaluator=own.identity.public.hex())
+    with (
+        worker(tmp_path, "w1", tmp_path / "one") as (_, address),
+        deployment(tmp_path / "parties") as parties,
+    ):
+        parties.start(
+            *("evaluator", "--workers", address, "--members", str(tmp_path / "members.json"))
+        )
+        players = Players(made, parties)
+        name = players.open(SOME, quorum=2, patience=0.5)
+        for client in ("north", "west"):
+            players.contribute(client, name)
+        assert players.fetch(name).classes.tolist() == made.clear(SOME, ["north", "west"])
+        assert players.status(name)["done"] > 0
