@@ -85,7 +85,7 @@ def main(arguments: Sequence[str]) -> None:
         except (fhe.errors.StorageError, OSError) as error:
             # The place is of this machine, and no business of the querier's.
             log.error("a batch cannot be evaluated: %s", error)
-            _say(speak, failed="the evaluator's disk is full or cannot be written")
+            _say(speak, failed="the evaluator's disk is full, or a file on it is gone")
         except sqlite3.OperationalError as error:
             # Not the batch's fault, so not one of its attempts.
             _say(speak, again=str(error))
@@ -145,7 +145,11 @@ def _contribution(
         if digest is None:
             facts: Any = {"name": client, "federation": batch.federation, "batch": batch.name}
             write_batched(path, batch.queries, public, contributor=position, **facts)
-        return fhe.BatchedContribution.load(path)
+        try:
+            return fhe.BatchedContribution.load(path)
+        except fhe.InputError as error:
+            told = str(error).replace(str(path), f"contributor {client!r}")
+            raise fhe.InputError(told) from None
     found = store.contribution(batch, client) if here else None
     if found is not None:
         return fhe.Contribution.from_bytes(found, source=f"contributor {client!r}")
