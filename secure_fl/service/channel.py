@@ -149,11 +149,10 @@ class Channel:
 
     def _repeated(self, method: str, path: str, body: bytes | Path, sink: Sink | None) -> Reply:
         end, pause = time.monotonic() + self._patience, 0.2
-        sent = _Body.of(body)
         while True:
             problem = "busy"
             try:
-                reply, headers = self._send(method, path, sent, sink)
+                reply, headers = self._send(method, path, body, sink)
             except httpx.TransportError as error:
                 lasting = lasting_cause(error, self._url, direct=self._direct)
                 if lasting is not None:
@@ -217,9 +216,9 @@ class Channel:
         self.close()
 
     def _send(
-        self, method: str, path: str, body: "_Body", sink: Sink | None
+        self, method: str, path: str, content: bytes | Path, sink: Sink | None = None
     ) -> tuple[Reply, httpx.Headers]:
-        target = f"/v1/{self._federation}{path}"
+        target, body = f"/v1/{self._federation}{path}", _Body.of(content)
         claims = request_of(
             *(self._member, self._recipient, self._federation, method, target),
             *(body.digest, body.length),
@@ -236,15 +235,15 @@ class Channel:
             timeout=httpx.Timeout(TIME_OUT, read=LARGE_TIME_OUT if large else TIME_OUT),
         ) as response:
             if sink is not None and response.status_code == 200:
-                content, digest = b"", sink.take(response.iter_raw())
+                found, digest = b"", sink.take(response.iter_raw())
             else:
-                content = _capped(response)
-                digest = hashlib.sha256(content).hexdigest()
+                found = _capped(response)
+                digest = hashlib.sha256(found).hexdigest()
         # Only a refusal may be without a signature, by who does not know the sender.
         is_signed = REPLY_HEADER in response.headers
         if is_signed or response.status_code < 400:
             self._check(claims, response, digest)
-        return Reply(response.status_code, content, is_signed), response.headers
+        return Reply(response.status_code, found, is_signed), response.headers
 
     def _check(self, request: Request, response: httpx.Response, digest: str) -> None:
         token, claims = read_token(response.headers.get(REPLY_HEADER, ""), Response)
