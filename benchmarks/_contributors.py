@@ -39,7 +39,7 @@ class TimedChannel(Channel):
 
     times: Times
 
-    def call(self, method: str, path: str, body: bytes = b"") -> Reply:
+    def call(self, method: str, path: str, body: bytes | Path = b"") -> Reply:
         """As the line's."""
         begun = time.time()
         reply = super().call(method, path, body)

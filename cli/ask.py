@@ -136,8 +136,6 @@ def query(
 
     import fhe
     from fhe.audit import spend_audit
-    from fhe.engines import tfhe_public_key
-    from fhe.keys import load_secret_keys
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.heads.queries import parse_rows, read_queries
     from secure_fl.service import masked_querier
@@ -196,8 +194,8 @@ def query(
     refuse_given({"distance", "unknown_from", "degree"}, f"for the rule {manifest.rule}")
     if keys is None:
         raise click.UsageError(f"the rule is {manifest.rule}: name the folder of keys with --keys")
-    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
-    secret = load_secret_keys(keys, get_passphrase(passphrase_file))
+    public = fhe.load_public_key(keys)
+    secret = fhe.load_secret_keys(keys, get_passphrase(passphrase_file))
     desk = Desk(keys)
     if judged is not None:
 

@@ -94,7 +94,18 @@ def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | Non
 )
 @_address_options(8443)
 @click.option("--queue", default=64, show_default=True, help="Batches that may wait at once.")
-@click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
+@click.option(
+    "--max-queries",
+    type=click.IntRange(1),
+    help="Queries of one batch; default: 1000, of engine bgv as many as a ciphertext has slots.",
+)
+@click.option(
+    "--room",
+    default=64.0,
+    show_default=True,
+    type=click.FloatRange(0.01),
+    help="Engine bgv: GiB of queries and contributions of all batches at work.",
+)
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
 @click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
 @click.option(
@@ -133,7 +144,8 @@ def evaluator(
     certificate_key: Path | None,
     insecure: bool,
     queue: int,
-    max_queries: int,
+    max_queries: int | None,
+    room: float,
     rate: float,
     burst: int,
     connections: int,
@@ -181,7 +193,15 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
-    limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep, step=step)
+    limits = Limits(
+        rate=rate,
+        burst=burst,
+        queue=queue,
+        queries=max_queries,
+        room=int(room * 2**30),
+        keep=keep,
+        step=step,
+    )
     made = Evaluator(found, state, limits, calling)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)

@@ -33,7 +33,8 @@ _Parameters: TypeAlias = RuleParameters | BatchedParameters
 
 KIND = "fhe audit secret"
 _SEED_BYTES = 32
-MAX_KNOWN = 10_000
+MAX_KNOWN = 32_768
+"""As many as the largest batch of a service has queries."""
 LEAK_BITS = 32.0
 """Leaving 96 of the key's 128 bits at worst: what is leaked can at best be saved from guessing."""
 KEY_ANSWERS = 10_000
@@ -48,7 +49,7 @@ class Audit:
 
     Attributes:
         seed: 32 bytes of the operating system's randomness; never to the evaluator.
-        known: queries with known answers, k, 1 to 10,000.
+        known: queries with known answers, k, 1 to 32,768.
     """
 
     seed: bytes = attrs.field(repr=False)
@@ -162,11 +163,12 @@ def known_for(
         real: queries of the batch, at least 1.
         classes: of the rule.
         bits: that may leak before detection, above 4.
-        answers: under one key in all, real ones and known ones.
+        answers: under one key in all, real ones and known ones; this batch's real ones at least.
 
     Raises:
         InputError: a bound that no share keeps.
     """
+    answers = max(answers, real)
     if not leaked_bits(answers, 1 - 1e-6, classes) < bits < math.inf:
         raise InputError(f"audit: {bits} leaked bits, expected a bound of at least 4")
     low, high = 1e-6, 1 - 1e-6

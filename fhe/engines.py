@@ -24,8 +24,8 @@ from .batched.keys import BatchedEvaluationKeys, BatchedPublicKey, BatchedSecret
 from .batched.messages import BatchedAnswer, BatchedContribution
 from .batched.parameters import BatchedParameters
 from .code import Ints
-from .envelope import read_envelope, read_header
-from .errors import ContributionError, InputError
+from .envelope import read_envelope, read_header, unpack_view
+from .errors import ContributionError, FormatError
 from .evaluator import Progress, quiet
 from .keys import EvaluationKeys, SecretKeys
 from .messages import Answer, Contribution
@@ -342,20 +342,14 @@ def load_public_key(folder: Path) -> AnyPublicKey:
     return _public_key.load_public_key(folder)
 
 
-def tfhe_public_key(public: AnyPublicKey, *, user: str) -> PublicKey:
-    """The key, where a part of the project runs on engine tfhe alone.
-
-    Args:
-        public: of any engine.
-        user: who needs it, for the message.
+def answer_of(data: bytes, parameters: AnyParameters, *, source: str) -> AnyAnswer:
+    """Reads what an answer's `to_bytes` made, of the engine of these parameters.
 
     Raises:
-        InputError: of another engine; says what works.
+        VersionError, FormatError: as `load_contribution`, or of another engine; names the source.
     """
-    if isinstance(public, PublicKey):
-        return public
-    raise InputError(
-        f"{user}: these keys are for engine bgv, {user} answers with engine tfhe alone; make keys"
-        " with securefl keys new --engine tfhe, or answer by files (securefl encrypt, infer,"
-        " decrypt)"
-    )
+    _, header, _ = unpack_view(data, Answer.KIND, source=source)
+    batched = _is_batched(header)
+    if batched != isinstance(parameters, BatchedParameters):
+        raise FormatError(f"{source}: of another engine than these keys; trust none of this batch")
+    return (BatchedAnswer if batched else Answer).from_bytes(data, source=source)

@@ -33,6 +33,7 @@ from typing import Any, BinaryIO
 from dp.storage import FULL, PRIVATE, sync_folder, write_aside
 
 from .errors import FormatError, InputError, StorageError, VersionError
+from .payload import Payload
 from .strict_json import load_json
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "PUBLIC",
     "Envelope",
     "Payload",
+    "head_of",
     "load_json",
     "pack",
     "read_envelope",
@@ -87,40 +89,6 @@ class Envelope:
     payload: bytes
 
 
-@dataclass(frozen=True)
-class Payload:
-    """A payload that is read in parts: of a file, or of bytes in memory.
-
-    Attributes:
-        source: the file, or the bytes.
-        start: where the payload begins in it.
-        size: its bytes.
-    """
-
-    source: Path | bytes
-    start: int
-    size: int
-
-    def read(self, start: int, size: int) -> bytes:
-        """Bytes of the payload from a place on; fewer at its end.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
-        size = max(0, min(size, self.size - start))
-        start += self.start
-        if isinstance(self.source, bytes):
-            return self.source[start : start + size]
-        try:
-            with self.source.open("rb") as file:
-                file.seek(start)
-                return file.read(size)
-        except OSError as problem:
-            raise InputError(
-                f"{self.source}: cannot be read: {problem.strerror or problem}"
-            ) from problem
-
-
 def pack(
     kind: str, header: Mapping[str, Any], payload: bytes = b"", *, fast: bool = False
 ) -> bytes:
@@ -135,6 +103,15 @@ def pack(
     Raises:
         InputError: a header that JSON cannot hold or that is too long, or an empty kind.
     """
+    version = FAST_VERSION if fast else FORMAT_VERSION
+    head = head_of(kind, header, len(payload), fast=fast)
+    whole = bytearray().join((head, payload))
+    whole += _digest_of(whole, version)
+    return bytes(whole)
+
+
+def head_of(kind: str, header: Mapping[str, Any], size: int, *, fast: bool = False) -> bytes:
+    """What stands before a payload of so many bytes; arguments and errors as `pack`."""
     if not kind or "kind" in header:
         raise InputError("an envelope needs a kind, and its header may not hold one of its own")
     try:
@@ -148,9 +125,7 @@ def pack(
     if len(head) > MAX_HEADER:
         raise InputError(f"header of {kind!r}: {len(head)} bytes, the limit is {MAX_HEADER}")
     version = FAST_VERSION if fast else FORMAT_VERSION
-    whole = bytearray().join((_FRAME.pack(MAGIC, version, len(head), len(payload)), head, payload))
-    whole += _digest_of(whole, version)
-    return bytes(whole)
+    return _FRAME.pack(MAGIC, version, len(head), size) + head
 
 
 def _digest_of(body: bytes | bytearray | memoryview, version: int) -> bytes:

@@ -56,6 +56,8 @@ def cut_batched(contribution: BatchedContribution, span: range) -> BatchedContri
         InputError: the slice is not of whole sets.
     """
     check_span(span, contribution.queries)
+    if len(span) == contribution.queries:
+        return contribution
     parameters: BatchedParameters = contribution.parameters
     degree, last = parameters.degree, span.stop == contribution.queries
     if span.start % degree or (span.stop % degree and not last):

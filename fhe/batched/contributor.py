@@ -1,18 +1,20 @@
 """The contributor of a batched rule: encrypts thermometers, a query a slot."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from fhe.code import Ints
-from fhe.envelope import Payload
+from fhe.envelope import PUBLIC, Payload
 from fhe.errors import InputError
+from fhe.long_file import write_in_parts
 
 from .chain import MODULUS
 from .ciphertexts import Centre
 from .keys import BatchedPublicKey
 from .layout import Bits
-from .messages import BatchedContribution
+from .messages import BatchedContribution, contribution_bytes
 from .packing import pack
 from .scheme import scheme_of
 
@@ -30,6 +32,47 @@ def contribute_batched(
 
     Arguments and errors as `fhe.contribute`.
     """
+    bits = _thermometers(codes, public, contributor, name)
+    return _encrypted(bits, public, contributor, name, federation, batch)
+
+
+def write_batched(
+    path: Path,
+    codes: Ints | int,
+    public: BatchedPublicKey,
+    *,
+    contributor: int,
+    name: str,
+    federation: str,
+    batch: str,
+    mode: int = PUBLIC,
+) -> int:
+    """As `contribute_batched` or `neutral_batched`, to a file, a ciphertext in memory at a time.
+
+    Args:
+        path: of the file.
+        codes: as `fhe.contribute`; or the number of queries, for a neutral contribution.
+        public, contributor, name, federation, batch: as `fhe.contribute`.
+        mode: permission bits.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        InputError, StorageError: as `fhe.contribute`, or the file cannot be written.
+    """
+    if isinstance(codes, int):
+        bits = public.parameters.layout.neutral(codes)
+    else:
+        bits = _thermometers(codes, public, contributor, name)
+    nothing = Payload(b"", 0, 0)
+    made = _message(bits, public, contributor, name, federation, batch, nothing)
+    size = contribution_bytes(public.parameters, bits.shape[1])
+    parts = encrypt_bits(bits, public)
+    return write_in_parts(path, made.KIND, made.header(), parts, size, mode=mode)
+
+
+def _thermometers(codes: Ints, public: BatchedPublicKey, contributor: int, name: str) -> Bits:
     parameters = public.parameters
     if not 0 <= contributor < parameters.contributors:
         raise InputError(
@@ -38,8 +81,7 @@ def contribute_batched(
         )
     if codes.ndim != 2 or len(codes) == 0:
         raise InputError(f"contributor {name!r}: codes of shape {codes.shape}, expected (q, C)")
-    bits = parameters.thermometers(codes)
-    return _encrypted(bits, public, contributor, name, federation, batch)
+    return parameters.thermometers(codes)
 
 
 def neutral_batched(
@@ -68,6 +110,19 @@ def _encrypted(
     batch: str,
 ) -> BatchedContribution:
     content = b"".join(encrypt_bits(bits, public))
+    held = Payload(content, 0, len(content))
+    return _message(bits, public, contributor, name, federation, batch, held)
+
+
+def _message(
+    bits: Bits,
+    public: BatchedPublicKey,
+    contributor: int,
+    name: str,
+    federation: str,
+    batch: str,
+    content: Payload,
+) -> BatchedContribution:
     return BatchedContribution(
         parameters=public.parameters,
         key=public.key,
@@ -77,7 +132,7 @@ def _encrypted(
         contributor=contributor,
         name=name,
         public=public.fingerprint,
-        content=Payload(content, 0, len(content)),
+        content=content,
     )
 
 

@@ -195,8 +195,11 @@ def main() -> None:
     speak = os.fdopen(os.dup(1), "w", buffering=1)
     # What a library prints must not be taken for a message.
     os.dup2(2, 1)
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_hear, args=(lines,), daemon=True).start()
     desk: Desk | None = None
-    for line in sys.stdin:
+    while True:
+        line = lines.get()
         try:
             desk = desk or _desk(scratch)
             desk.do(Task(**json.loads(line)), lambda: print("{}", file=speak))
@@ -204,6 +207,13 @@ def main() -> None:
             print(json.dumps({"error": type(error).__name__, "text": str(error)}), file=speak)
             continue
         print(json.dumps({"done": True}), file=speak)
+
+
+def _hear(lines: "queue.Queue[str]") -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    # Nobody waits for what is at work: a task may take minutes and gigabytes.
+    os._exit(0)
 
 
 def _desk(scratch: Path) -> Desk:

@@ -16,10 +16,16 @@ from .crew import Alone, Crew, Processes, lay_out
 from .flooding import flood
 from .keys import BatchedEvaluationKeys, BatchedPublicKey
 from .layout import Half
-from .messages import BatchedAnswer, BatchedContribution, contribution_bytes
-from .packing import pack
+from .messages import (
+    BatchedAnswer,
+    BatchedContribution,
+    bit_bytes,
+    contribution_bytes,
+    place,
+)
+from .packing import pack, unpack
 from .parameters import BatchedParameters
-from .scheme import scheme_of
+from .scheme import refuse_zero, scheme_of
 from .tasks import HIGH, LOW, ROUNDS, WINNER, Desk, Task
 
 SUMS_BYTES = {HIGH: 1 << 30, LOW: 3 << 29}
@@ -123,6 +129,30 @@ def check_size(contribution: BatchedContribution) -> None:
             f"contributor {contribution.name!r}: {contribution.content.size} bytes of ciphertext,"
             f" expected {expected}; get it again"
         )
+
+
+def check_ciphertexts(contribution: BatchedContribution) -> None:
+    """Refuses what is no ciphertexts, one after the other in memory, and without the library.
+
+    An evaluation finds the same, and ends by it; who takes contributions finds it first.
+
+    Raises:
+        FormatError: so; names the contributor.
+    """
+    check_size(contribution)
+    parameters, rule = contribution.parameters, contribution.parameters.circuit
+    for number in range(parameters.sets(contribution.queries)):
+        for bit in range(rule.layout.ciphertexts):
+            level = rule.level_of(bit)
+            start, size = place(parameters, number, bit), bit_bytes(parameters, level)
+            data = contribution.content.read(start, size)
+            try:
+                primes = parameters.chain.primes(level)
+                refuse_zero(unpack(data, primes, parameters.degree, 2))
+            except FormatError as error:
+                raise FormatError(
+                    f"contributor {contribution.name!r}: {error}; get it again"
+                ) from None
 
 
 def tasks_of(round_: str, number: int, parameters: BatchedParameters, processes: int) -> list[Task]:

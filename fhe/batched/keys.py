@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,15 @@ class BatchedEvaluationKeys:
         """Ties ciphertexts to these keys, 64 hexadecimal digits."""
         return _digest(self.parameters.fingerprint(), self.content)
 
+    def check(self) -> None:
+        """That the bytes are keys; without the library, whose tables would stay in the memory.
+
+        Raises:
+            FormatError: they are not.
+        """
+        for _ in self._unpacked():
+            pass
+
     @cached_property
     def library_keys(self) -> Any:
         """The library's object.
@@ -58,13 +68,15 @@ class BatchedEvaluationKeys:
         Raises:
             FormatError: the bytes are not evaluation keys.
         """
+        return scheme_of(self.parameters.chain).relinearisation_keys(list(self._unpacked()))
+
+    def _unpacked(self) -> Iterator[Residues]:
         chain = self.parameters.chain
-        size = packed_key_bytes(chain)
         try:
-            keys = [unpack_key(part, chain) for part in _cut(self.content, size, _keys(chain))]
+            for part in _cut(self.content, packed_key_bytes(chain), _keys(chain)):
+                yield unpack_key(part, chain)
         except FormatError as error:
             raise FormatError(f"evaluation keys: {error}; get them again") from None
-        return scheme_of(chain).relinearisation_keys(keys)
 
 
 def _keys(chain: Chain) -> int:

@@ -5,12 +5,15 @@ from typing import Any, ClassVar, Self
 
 import attrs
 
-from fhe.envelope import Envelope, Payload, read_in_parts
+from fhe.envelope import Envelope, Payload, head_of, read_in_parts
 from fhe.errors import FormatError
+from fhe.long_file import write_in_parts
 from fhe.messages import Message, Sent
 
 from .packing import packed_bytes
 from .parameters import BatchedParameters
+
+_PART = 1 << 20
 
 
 def bit_bytes(parameters: BatchedParameters, level: int) -> int:
@@ -53,6 +56,21 @@ class BatchedContribution(Sent):
     def payload(self) -> bytes:
         """The residues."""
         return self.content.read(0, self.content.size)
+
+    def save(self, path: Path) -> int:
+        """Writes the message whole or not at all, a part in memory at a time; returns its bytes."""
+        size = self.content.size
+        parts = (self.content.read(start, _PART) for start in range(0, size, _PART))
+        return write_in_parts(path, self.KIND, self.header(), parts, size)
+
+    def file(self) -> Path | None:
+        """The file that holds this very message; None where there is none."""
+        content = self.content
+        head = head_of(self.KIND, self.header(), content.size)
+        if isinstance(content.source, bytes) or content.start != len(head):
+            return None
+        same = Payload(content.source, 0, len(head)).read(0, len(head)) == head
+        return content.source if same else None
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,10 +29,23 @@ _SALT = b"securefl secure aggregation 2"
 
 def digest(*parts: bytes) -> bytes:
     """SHA-256 of parts, each with its length, so that no two lists of parts look alike."""
+    return _hashed(parts).digest()
+
+
+def digest_in_pieces(parts: Sequence[bytes], size: int, pieces: Iterable[bytes]) -> bytes:
+    """As `digest`, of parts and a last one of `size` bytes that comes in pieces."""
+    whole = _hashed(parts)
+    whole.update(size.to_bytes(8, "little"))
+    for piece in pieces:
+        whole.update(piece)
+    return whole.digest()
+
+
+def _hashed(parts: Sequence[bytes]) -> "hashlib._Hash":
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "little") + part)
-    return whole.digest()
+    return whole
 
 
 def derive(secret: bytes, *info: bytes, keys: int = 1) -> bytes:
@@ -96,11 +109,16 @@ def verify(directory: Directory, name: str, signature: bytes, *parts: bytes) -> 
     Raises:
         ProtocolError: an unknown client, or the signature is not its own over these parts.
     """
+    verify_digest(directory, name, signature, digest(*parts))
+
+
+def verify_digest(directory: Directory, name: str, signature: bytes, over: bytes) -> None:
+    """As `verify`, over the digest of the parts."""
     if name not in directory:
         raise ProtocolError(f'client "{name}": not in the directory of signature keys')
     try:
         key = Ed25519PublicKey.from_public_bytes(directory[name])
-        key.verify(signature, digest(*parts))
+        key.verify(signature, over)
     except (InvalidSignature, ValueError):
         raise ProtocolError(
             f'client "{name}": its signature does not fit what the server passed on'

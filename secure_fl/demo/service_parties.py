@@ -22,7 +22,7 @@ import fhe
 from fhe.keys import EVALUATION_FILE
 from fhe.public_key import PUBLIC_FILE
 from secure_fl.errors import ServiceError
-from secure_fl.heads.codes import rule_parameters
+from secure_fl.heads.codes import batched_parameters, rule_parameters
 from secure_fl.heads.head import Head, save_head
 from secure_fl.heads.manifest import ROLES, Manifest, save_manifest
 from secure_fl.service.members import enrol, make_member_keys
@@ -34,7 +34,13 @@ IDENTITY = "identity"
 
 
 def set_up(
-    folder: Path, manifest: Manifest, heads: Sequence[Head], *, failure_exponent: int, block: int
+    folder: Path,
+    manifest: Manifest,
+    heads: Sequence[Head],
+    *,
+    failure_exponent: int = 128,
+    block: int = 32,
+    engine: str = "tfhe",
 ) -> Manifest:
     """Writes every party's folder; returns the manifest with their keys.
 
@@ -42,8 +48,9 @@ def set_up(
         folder: absent or empty.
         manifest: of the federation, without members.
         heads: one a client.
-        failure_exponent: a decision is wrong by noise with probability at most 2^-this.
-        block: integers that one call of a compiled function compares.
+        failure_exponent: tfhe: a decision is wrong by noise with probability at most 2^-this.
+        block: tfhe: integers that one call of a compiled function compares.
+        engine: of the keys, one of `fhe.ENGINES`.
     """
     names = (*manifest.clients, *ROLES)
     for name in names:
@@ -53,14 +60,18 @@ def set_up(
     for name in names:
         save_manifest(folder / name, found)
     if not found.summed:
-        parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
+        parameters: fhe.AnyParameters
+        if engine == "bgv":
+            parameters = batched_parameters(found)
+        else:
+            parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
         _hand_out_keys(folder, names, parameters)
     for head in heads:
         save_head(folder / head.client, head, found)
     return found
 
 
-def _hand_out_keys(folder: Path, names: Sequence[str], parameters: fhe.RuleParameters) -> None:
+def _hand_out_keys(folder: Path, names: Sequence[str], parameters: fhe.AnyParameters) -> None:
     secret = fhe.generate_keys(parameters)
     own = folder / "querier"
     fhe.save_secret_keys(own, secret, PASSPHRASE)

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from fhe import (
+    AnyParameters,
     BatchedParameters,
     CodeRange,
     RuleParameters,
@@ -125,6 +127,37 @@ def rule_parameters(manifest: Manifest, *, failure_exponent: int, block: int) ->
         failure_exponent=failure_exponent,
         block=block,
     )
+
+
+def refuse_other_rule(found: AnyParameters, manifest: Manifest, *, source: str) -> None:
+    """Refuses keys that are not for a federation's rule.
+
+    Args:
+        found: of the keys, of any engine. How engine bgv lays out its integers is the keys' own.
+        manifest: the federation's facts.
+        source: of the keys, for the message.
+
+    Raises:
+        InputError: so; or the federation's rule is masked.
+    """
+    expected: AnyParameters
+    if isinstance(found, BatchedParameters):
+        refuse_masked(manifest)
+        expected = attrs.evolve(
+            found,
+            contributors=len(manifest.contributors),
+            classes=len(manifest.answers),
+            bits=manifest.bits,
+        )
+    else:
+        expected = rule_parameters(
+            manifest, failure_exponent=found.failure_exponent, block=found.block
+        )
+    if found != expected:
+        raise InputError(
+            f"{source}: keys for {found.to_json()}, the federation has {expected.to_json()}; make"
+            " new ones (securefl keys new)"
+        )
 
 
 def batched_parameters(manifest: Manifest) -> BatchedParameters:

@@ -15,8 +15,8 @@ from secure_fl.service.limits import Limits
 from secure_fl.service.masked_words import most_queries, sum_parameters
 from secure_fl.service.registry import Federation
 from secure_fl.service.schema import Opening
-from secure_fl.service.sealed_query import SealedQuery
-from secure_fl.service.store import Store
+from secure_fl.service.sealed_query import Facts, SealedQuery
+from secure_fl.service.store import Apart, Store
 
 
 def open_batch(
@@ -44,11 +44,14 @@ def open_batch(
             queue=limits.queue,
             agreed=agreed,
             degree=degree,
+            apart=_apart(limits, caller.federation, opening),
         )
         if done == "opened":
             return 201
         if done == "full":
-            raise Refusal(429, "queue", "too many batches wait", retry_after=30)
+            raise Refusal(
+                429, "queue", "too many batches wait, or have all the room", retry_after=30
+            )
         known = store.find(federation, batch)
     if known is None or known.opening != digest:
         raise Refusal(409, "state", "a batch of this name exists; choose another name")
@@ -71,13 +74,17 @@ def _read_opening(
         }
     except (ValidationError, binascii.Error, UnicodeEncodeError, ValueError):
         raise Refusal(422, "invalid", "not what opens a batch; see /openapi.json") from None
-    if not set(sealed) <= set(manifest.clients) or len(sealed) < opening.quorum:
+    federation = caller.federation
+    if opening.sealed if federation.batched else opening.apart:
+        raise Refusal(422, "invalid", "sealed queries come apart where the engine is bgv, and only")
+    asked = opening.apart if federation.batched else list(sealed)
+    if not set(asked) <= set(manifest.clients) or not opening.quorum <= len(set(asked)):
         raise Refusal(422, "invalid", "not a sealed query for each of a quorum of clients")
-    if opening.queries > limits.queries:
-        raise Refusal(413, "size", f"a batch has at most {limits.queries} queries")
+    most = federation.most_queries(limits.queries)
+    if opening.queries > most:
+        raise Refusal(413, "size", f"a batch has at most {most} queries")
     if not now < opening.expires <= now + limits.lifetime:
         raise Refusal(422, "invalid", f"must expire within {limits.lifetime:.0f} s")
-    federation = caller.federation
     if federation.masked and opening.queries > most_queries(manifest):
         most = most_queries(manifest)
         raise Refusal(413, "size", f"a batch of the rule masked has at most {most} queries here")
@@ -87,11 +94,8 @@ def _read_opening(
             facts = SealedQuery.from_bytes(data, manifest).facts
         except (fhe.InputError, InputError):
             raise Refusal(422, "invalid", "a sealed query cannot be read") from None
-        found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
-        if found != (batch, name, opening.queries, opening.quorum, opening.expires):
-            raise Refusal(422, "invalid", "a sealed query is not of this batch")
-        if not federation.masked and facts.public != federation.public.fingerprint:
-            raise Refusal(422, "invalid", "another public key than the one registered here")
+        terms = (batch, name, opening.queries, opening.quorum, opening.expires)
+        check_facts(facts, terms, federation)
         sums.add((facts.public, facts.degree))
     if not federation.masked:
         return opening, sealed, ("", 0)
@@ -103,6 +107,47 @@ def _read_opening(
     except InputError as error:
         raise Refusal(422, "invalid", str(error)) from None
     return opening, sealed, (agreed, degree)
+
+
+def check_facts(
+    facts: Facts, terms: tuple[str, str, int, int, float], federation: Federation
+) -> None:
+    """Refuses a sealed query of another batch.
+
+    Args:
+        facts: that its querier signed.
+        terms: the batch's name, its contributor, queries, quorum and expiry.
+        federation: of the batch.
+
+    Raises:
+        Refusal: so.
+    """
+    found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
+    if found != terms:
+        raise Refusal(422, "invalid", "a sealed query is not of this batch")
+    if not federation.masked and facts.public != federation.public.fingerprint:
+        raise Refusal(422, "invalid", "another public key than the one registered here")
+
+
+def _apart(limits: Limits, federation: Federation, opening: Opening) -> Apart | None:
+    """What is to come apart; None where everything is in the opening.
+
+    Raises:
+        Refusal: this evaluator will never have room for it.
+    """
+    if not federation.batched:
+        return None
+    clients, queries = tuple(dict.fromkeys(opening.apart)), opening.queries
+    each = federation.sealed_bytes(queries) + federation.contribution_bytes(queries)
+    size = len(clients) * each
+    if size > limits.room:
+        raise Refusal(
+            413,
+            "size",
+            f"a batch of {len(clients)} contributors has up to {size / 1e9:.2f} GB, this evaluator"
+            f" has room for {limits.room / 1e9:.2f} (--room)",
+        )
+    return Apart(clients=clients, size=size, room=limits.room, patience=opening.patience)
 
 
 def accept_contribution(

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit, known_for, new_audit
-from fhe.engines import tfhe_public_key
-from fhe.keys import load_secret_keys
 from fhe.retirement import retiring
 from secure_fl.crypto.passphrase import PASSPHRASE_VARIABLE
 from secure_fl.errors import InputError
@@ -31,7 +29,7 @@ IDENTITY = "identity"
 def ask(
     querier: Querier,
     keys: Path,
-    secret: fhe.SecretKeys,
+    secret: fhe.AnySecretKeys,
     features: NDArray[np.float32],
     *,
     batch: str,
@@ -108,10 +106,10 @@ class QueryClient:
         self.manifest = load_manifest(self._folder)
         member = read_member(self._folder / IDENTITY, "querier", self.manifest)
         self._leak_bits, self._terms = leak_bits, BatchTerms(quorum=quorum)
-        public = None
+        public: fhe.AnyPublicKey | None = None
         if not self.manifest.summed:
             self._secret = self._opened(passphrase)
-            public = tfhe_public_key(fhe.load_public_key(self._folder), user="the service")
+            public = fhe.load_public_key(self._folder)
 
         def querier() -> Querier:
             channel = Channel(url, member, self.manifest, authority=authority, insecure=insecure)
@@ -119,14 +117,14 @@ class QueryClient:
 
         self._querier = querier
 
-    def _opened(self, passphrase: str | None) -> fhe.SecretKeys:
+    def _opened(self, passphrase: str | None) -> fhe.AnySecretKeys:
         told = os.environ.get(PASSPHRASE_VARIABLE) if passphrase is None else passphrase
         if not told:
             raise InputError(
                 f"passphrase: missing; hand one in, or set {PASSPHRASE_VARIABLE}, for the secret"
                 f" key in {self._folder}"
             )
-        return load_secret_keys(self._folder, told)
+        return fhe.load_secret_keys(self._folder, told)
 
     def predict(self, X: Any) -> NDArray[np.str_]:
         """Labels, shape (n,); known answers are mixed in and taken out.

@@ -23,7 +23,7 @@ class Batch:
         done: blocks of queries that are evaluated.
         total: blocks in all, 0 before the evaluation.
         present: clients that the answer rests on, by name.
-        clients: what each client did: "asked", "sent" or "declined".
+        clients: what each client did: "announced", "asked", "sent" or "declined".
         refusals: of those that declined and said why, sealed to the querier.
         patient_until: seconds since 1970, after which the quorum suffices.
         expires: seconds since 1970.

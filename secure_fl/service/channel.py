@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import httpx
 from attrs import frozen
 
 from secure_fl.errors import AwayError, ServiceError
+from secure_fl.files import digest_of, placed
 from secure_fl.heads.manifest import Manifest
 from secure_fl.reaching import check_proxy, lasting_cause, tls_context
 from secure_fl.service.gate import Circle
@@ -20,13 +22,16 @@ from secure_fl.service.signing import (
     SCHEME,
     Request,
     Response,
-    new_request,
     read_token,
+    request_of,
     signed,
 )
 
 RECIPIENT = "evaluator"
 TIME_OUT = 60.0
+LARGE_TIME_OUT = 600.0
+"""Seconds for the answer to a body of a hundred megabytes, which is looked at in its turn."""
+_PIECE = 1 << 20
 LARGEST = 256 * 2**20
 """Bytes of a response; an answer of 1,000 queries has some 30 MB."""
 
@@ -45,6 +50,35 @@ class Reply:
     status: int
     content: bytes
     signed: bool
+
+
+@frozen
+class Sink:
+    """A file for a large answer; what it holds is nobody's word before the call returns.
+
+    Attributes:
+        path: of the file, which is written anew by every try.
+        most: bytes of the answer.
+    """
+
+    path: Path
+    most: int
+
+    def take(self, pieces: Iterator[bytes]) -> str:
+        """Writes an answer; returns its SHA-256, hexadecimal.
+
+        Raises:
+            ServiceError: it is longer than it may be.
+        """
+        hashed, size = hashlib.sha256(), 0
+        with placed(self.path), self.path.open("wb") as file:
+            for piece in pieces:
+                size += len(piece)
+                if size > self.most:
+                    raise ServiceError(f"the answer has more than {self.most} bytes")
+                hashed.update(piece)
+                file.write(piece)
+        return hashed.hexdigest()
 
 
 class Channel:
@@ -94,24 +128,31 @@ class Channel:
             proxy=None if proxy is None else check_proxy(proxy),
         )
 
-    def call(self, method: str, path: str, body: bytes = b"") -> Reply:
+    def call(self, method: str, path: str, body: bytes | Path = b"") -> Reply:
         """One request, repeated with a fresh signature while it cannot be granted for now.
 
         Args:
             method: of HTTP.
             path: below /v1/FEDERATION, with its query string.
-            body: of the request.
+            body: of the request, or its file, which is read in pieces.
 
         Raises:
             ServiceError: the evaluator cannot be reached, or the response is not its own. At once
                 where waiting would not help: its certificate is not trusted, or one side speaks
                 TLS and the other does not.
         """
+        return self._repeated(method, path, body, None)
+
+    def fetch(self, path: str, sink: Sink, *, what: str) -> Reply:
+        """As `heard`, a GET whose answer goes to a file where it is no refusal."""
+        return self._own_words(self._repeated("GET", path, b"", sink), what)
+
+    def _repeated(self, method: str, path: str, body: bytes | Path, sink: Sink | None) -> Reply:
         end, pause = time.monotonic() + self._patience, 0.2
         while True:
             problem = "busy"
             try:
-                reply, headers = self._send(method, path, body)
+                reply, headers = self._send(method, path, body, sink)
             except httpx.TransportError as error:
                 lasting = lasting_cause(error, self._url, direct=self._direct)
                 if lasting is not None:
@@ -122,6 +163,8 @@ class Channel:
                     return reply
                 if not reply.signed:
                     problem = f"{reply.status} without its signature, as of a proxy on the way"
+                elif _text(reply):
+                    problem = f"busy: {_text(reply)}"
                 after = headers.get("retry-after", "")
                 pause = max(pause, float(after) if after.isdigit() else 0.0)
             if time.monotonic() + pause > end:
@@ -130,13 +173,15 @@ class Channel:
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
 
-    def heard(self, method: str, path: str, body: bytes = b"", *, what: str) -> Reply:
+    def heard(self, method: str, path: str, body: bytes | Path = b"", *, what: str) -> Reply:
         """As `call`, where only the evaluator's own words count.
 
         Raises:
             ServiceError: as `call`, or the response is not signed.
         """
-        found = self.call(method, path, body)
+        return self._own_words(self.call(method, path, body), what)
+
+    def _own_words(self, found: Reply, what: str) -> Reply:
         if not found.signed:
             raise ServiceError(
                 f"{what}: {found.status} without the {self._recipient}'s signature; it does not"
@@ -144,7 +189,7 @@ class Channel:
             )
         return found
 
-    def expect(self, method: str, path: str, body: bytes = b"", *, what: str) -> bytes:
+    def expect(self, method: str, path: str, body: bytes | Path = b"", *, what: str) -> bytes:
         """The body of a call that succeeds.
 
         Raises:
@@ -170,32 +215,81 @@ class Channel:
         """Closes it."""
         self.close()
 
-    def _send(self, method: str, path: str, body: bytes) -> tuple[Reply, httpx.Headers]:
-        target = f"/v1/{self._federation}{path}"
-        claims = new_request(self._member, self._recipient, self._federation, method, target, body)
+    def _send(
+        self, method: str, path: str, content: bytes | Path, sink: Sink | None = None
+    ) -> tuple[Reply, httpx.Headers]:
+        target, body = f"/v1/{self._federation}{path}", _Body.of(content)
+        claims = request_of(
+            *(self._member, self._recipient, self._federation, method, target),
+            *(body.digest, body.length),
+        )
         headers = {"Authorization": f"{SCHEME} {signed(self._member, claims)}"}
-        url = self._url + target
-        with self._http.stream(method, url, content=body, headers=headers) as response:
-            content = _capped(response)
+        url, large = self._url + target, isinstance(body.content, Path)
+        if large:
+            headers["Content-Length"] = str(body.length)
+        with self._http.stream(
+            method,
+            url,
+            content=body.pieces(),
+            headers=headers,
+            timeout=httpx.Timeout(TIME_OUT, read=LARGE_TIME_OUT if large else TIME_OUT),
+        ) as response:
+            if sink is not None and response.status_code == 200:
+                found, digest = b"", sink.take(response.iter_raw())
+            else:
+                found = _capped(response)
+                digest = hashlib.sha256(found).hexdigest()
         # Only a refusal may be without a signature, by who does not know the sender.
         is_signed = REPLY_HEADER in response.headers
         if is_signed or response.status_code < 400:
-            self._check(claims, response, content)
-        return Reply(response.status_code, content, is_signed), response.headers
+            self._check(claims, response, digest)
+        return Reply(response.status_code, found, is_signed), response.headers
 
-    def _check(self, request: Request, response: httpx.Response, content: bytes) -> None:
+    def _check(self, request: Request, response: httpx.Response, digest: str) -> None:
         token, claims = read_token(response.headers.get(REPLY_HEADER, ""), Response)
         expected = Response(
             sender=self._recipient,
             nonce=request.nonce,
             status=response.status_code,
-            body=hashlib.sha256(content).hexdigest(),
+            body=digest,
         )
         if claims != expected:
             raise ServiceError(
                 f"{self._recipient} {self._url}: its response answers something else"
             )
         token.check(self._keys)
+
+
+@frozen
+class _Body:
+    """What is sent, as often as it takes.
+
+    Attributes:
+        content: the bytes, or their file.
+        digest: SHA-256, hexadecimal.
+        length: bytes.
+    """
+
+    content: bytes | Path
+    digest: str
+    length: int
+
+    @classmethod
+    def of(cls, content: bytes | Path) -> Self:
+        """Of bytes or a file, which is read once for its digest."""
+        if isinstance(content, Path):
+            return cls(content, digest_of(content), content.stat().st_size)
+        return cls(content, hashlib.sha256(content).hexdigest(), len(content))
+
+    def pieces(self) -> bytes | Iterator[bytes]:
+        """The bytes, or those of the file one after the other."""
+        return self._read(self.content) if isinstance(self.content, Path) else self.content
+
+    @staticmethod
+    def _read(path: Path) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
 
 
 def _capped(response: httpx.Response) -> bytes:

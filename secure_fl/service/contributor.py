@@ -6,16 +6,21 @@ asks, is its `ContributorPolicy`.
 
 import logging
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
 import fhe
-from fhe.envelope import load_json
+from fhe.batched.contributor import write_batched
+from fhe.envelope import PRIVATE, load_json
+from fhe.errors import StorageError
 from kahm.errors import InputError as MeasureError
 from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
 from secure_fl.federation.secagg.parameters import default_threshold
@@ -24,7 +29,7 @@ from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.masked import Told, VoteCoding
 from secure_fl.service.answers_book import AnswersBook
-from secure_fl.service.channel import Channel
+from secure_fl.service.channel import Channel, Sink
 from secure_fl.service.declining import seal_reason
 from secure_fl.service.likeness import count_before, first_pair
 from secure_fl.service.masked_part import DroppedOut, MaskedPart
@@ -43,6 +48,7 @@ from secure_fl.service.sealed_query import (
     SealedQuery,
     open_query,
     open_salted_query,
+    sealed_bytes,
 )
 from secure_fl.service.watch import DriftWatch
 
@@ -112,7 +118,7 @@ class Contributor:
     member: Member
     manifest: Manifest
     head: Head
-    key: fhe.PublicKey | None
+    key: fhe.AnyPublicKey | None
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
@@ -120,7 +126,7 @@ class Contributor:
     answers: AnswersBook | None = None
 
     @property
-    def public(self) -> fhe.PublicKey:
+    def public(self) -> fhe.AnyPublicKey:
         """The querier's public key, of a federation whose rule has one."""
         assert self.key is not None
         return self.key
@@ -160,8 +166,8 @@ class Contributor:
             assert self.answers is not None
             self.answers.spend(part.coding, facts.batch, facts.queries)
 
-    def answer(self, data: bytes, batch: str, now: float) -> bytes:
-        """The contribution to a sealed query; kept until it is delivered.
+    def answer(self, data: bytes, batch: str, now: float) -> bytes | Path:
+        """The contribution to a sealed query, of engine bgv its file; kept until it is delivered.
 
         Args:
             data: the sealed query, as the evaluator handed it over.
@@ -179,23 +185,33 @@ class Contributor:
             self._check_likeness(features, now)
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
-            position = self.manifest.client_index(self.member.name)
             if audit is not None:
+                position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, self.public.parameters)
         except (InputError, fhe.InputError, MeasureError) as error:
             raise Declined(str(error)) from None
-        made = fhe.contribute(
-            codes,
-            self.public,
-            contributor=position,
-            name=self.member.name,
-            federation=self.manifest.fingerprint,
-            batch=batch,
-        ).to_bytes()
+        made = self._encrypted(codes, batch)
         self.outbox.keep(batch, query.facts.queries, made, now, features)
         if self.watch is not None:
             self.watch.seen(measures, now)
-        return made
+        kept = self.outbox.undelivered(batch)
+        assert kept is not None
+        return kept
+
+    def _encrypted(self, codes: NDArray[np.int64], batch: str) -> bytes | str:
+        """A contribution, or the digest of its file."""
+        facts: Any = {
+            "contributor": self.manifest.client_index(self.member.name),
+            "name": self.member.name,
+            "federation": self.manifest.fingerprint,
+            "batch": batch,
+        }
+        public = self.public
+        if isinstance(public, fhe.BatchedPublicKey):
+            return self.outbox.made(
+                lambda path: write_batched(path, codes, public, mode=PRIVATE, **facts)
+            )
+        return fhe.contribute(codes, public, **facts).to_bytes()
 
     def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
         terms = self.terms
@@ -294,23 +310,22 @@ def _names(listed: bytes) -> list[str]:
 
 def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threading.Event) -> None:
     made = contributor.outbox.undelivered(batch)
-    path = f"/batches/{batch}"
     if made is None:
-        sealed = channel.heard("GET", f"{path}/query", what="asking for a query")
-        if sealed.status != 200:
+        sealed = _fetch_query(contributor, channel, batch)
+        if sealed is None:
             # Closed or expired since it was listed.
             return
         try:
             if contributor.key is None:
-                contributor.part(sealed.content, batch, time.time()).run(channel, stop)
+                contributor.part(sealed, batch, time.time()).run(channel, stop)
                 contributor.metrics.contributions.inc()
                 return
-            made = contributor.answer(sealed.content, batch, time.time())
+            made = contributor.answer(sealed, batch, time.time())
         except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
             log.warning("a batch is declined: %s", reason)
             _decline(contributor, channel, batch, str(reason))
             return
-        except (sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError, StorageError):
             # The machine's trouble and not the batch's: the turn fails, and is tried again.
             raise
         except ServiceError:
@@ -321,18 +336,51 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
             log.error("a batch cannot be answered: %s", type(error).__name__)
             _decline(contributor, channel, batch, "this client failed over it; see its log")
             return
-    sent = channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution")
-    if sent.status >= 300 and sent.status not in _FINAL:
+    status = _deliver(channel, batch, made)
+    if status >= 300 and status not in _FINAL:
         raise ServiceError(
-            f"the evaluator did not take a contribution ({sent.status}); it is sent again"
+            f"the evaluator did not take a contribution ({status}); it is sent again"
         )
     contributor.outbox.delivered(batch)
-    if sent.status < 300:
+    if status < 300:
         contributor.metrics.contributions.inc()
-    elif sent.status not in (404, 409):
+    elif status not in (404, 409):
         # Closed and expired batches are nothing to speak of; this one will not be taken later.
-        log.error("the evaluator did not take a contribution (%d)", sent.status)
+        log.error("the evaluator did not take a contribution (%d)", status)
         _decline(contributor, channel, batch, "its contribution was refused; see its log")
+
+
+def _fetch_query(contributor: Contributor, channel: Channel, batch: str) -> bytes | None:
+    """A sealed query; None where this client is not asked any more."""
+    path, what = f"/batches/{batch}/query", "asking for a query"
+    if not isinstance(contributor.key, fhe.BatchedPublicKey):
+        found = channel.heard("GET", path, what=what)
+        return found.content if found.status == 200 else None
+    most = sealed_bytes(contributor.key.parameters.degree, contributor.manifest)
+    with tempfile.TemporaryDirectory(dir=contributor.outbox.folder) as folder:
+        sink = Sink(Path(folder) / "query", most)
+        found = channel.fetch(path, sink, what=what)
+        return sink.path.read_bytes() if found.status == 200 else None
+
+
+def _deliver(channel: Channel, batch: str, made: bytes | Path) -> int:
+    """Sends a contribution; the status of the evaluator's answer."""
+    path = f"/batches/{batch}"
+    if isinstance(made, Path):
+        # Megabytes are not sent for nothing.
+        asked = channel.heard("GET", f"{path}/part", what="asking whether a batch waits")
+        if asked.status != 200:
+            return asked.status
+        if _state(asked.content) != "asked":
+            return 200 if _state(asked.content) == "sent" else 409
+    return channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution").status
+
+
+def _state(part: bytes) -> object:
+    try:
+        return load_json(part)["state"]
+    except (ValueError, KeyError, TypeError):
+        raise ServiceError("the evaluator's word on a batch cannot be read") from None
 
 
 def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:

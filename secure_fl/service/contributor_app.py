@@ -10,7 +10,6 @@ import fastapi
 from fastapi import FastAPI
 
 import fhe
-from fhe.engines import tfhe_public_key
 from secure_fl.errors import InputError
 from secure_fl.files import make_folder
 from secure_fl.heads.codes import refuse_masked
@@ -70,7 +69,7 @@ def load_contributor(
             f"federation: its rule is {manifest.rule} (federation.json); name the folder of the"
             " querier's public.key (--keys)"
         )
-    public = tfhe_public_key(fhe.load_public_key(keys), user="the service")
+    public = fhe.load_public_key(keys)
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
             f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
@@ -83,7 +82,7 @@ def _made(
     member: Member,
     manifest: Manifest,
     head: Head,
-    key: fhe.PublicKey | None,
+    key: fhe.AnyPublicKey | None,
     terms: ContributorPolicy,
     state: Path,
     answers: AnswersBook | None = None,
@@ -118,6 +117,7 @@ class ContributorService:
         self._stop, self._reached = threading.Event(), False
         self._busy = threading.Lock()
         self._held = Held(contributor.outbox.path.parent)
+        contributor.outbox.clean()
         self.ending = Ending(self.stop)
         metrics = contributor.metrics
         self._watch = Watch("answers", self.ending, patience=patience, failed=metrics.stumbled)

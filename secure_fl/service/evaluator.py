@@ -7,15 +7,18 @@ from pathlib import Path
 
 from secure_fl.files import make_folder
 from secure_fl.service.batch import Batch
+from secure_fl.service.blobs import Blobs
 from secure_fl.service.cluster import Calling
 from secure_fl.service.evaluations import Evaluations
 from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Caller, Gate, Refusal
 from secure_fl.service.holding import Held
+from secure_fl.service.large_arrivals import LargeArrivals
 from secure_fl.service.limits import Limits, Nonces
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.registry import Federation, succeeded_by
+from secure_fl.service.shelf import FOLDER, Shelf
 from secure_fl.service.signing import LIFETIME
 from secure_fl.service.store import Store
 from secure_fl.service.supervision import Ending
@@ -36,6 +39,8 @@ class Evaluator:
     Attributes:
         stopping: set when the service is to end; requests that wait for news return then.
         ending: ends the process where a loop cannot go on.
+        shelf: files of engine bgv.
+        large: what comes in for it.
 
     Raises:
         InputError: another process works on the state.
@@ -60,6 +65,9 @@ class Evaluator:
         self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
         self.store.end(succeeded, SUCCEEDED)
         self.exchanges = Exchanges(self.store, by_name, limits.step, state / "rows")
+        self.shelf = Shelf(self.store, Blobs(state / FOLDER))
+        self.shelf.clean()
+        self.large = LargeArrivals(self.shelf, self.gate)
         folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(
             self.store,
@@ -68,9 +76,13 @@ class Evaluator:
             limits,
             self.metrics,
             self.ending,
-            self.exchanges.advance,
+            self._advance,
             calling,
         )
+
+    def _advance(self, now: float) -> bool:
+        self.shelf.sweep()
+        return self.exchanges.advance(now)
 
     def stop(self) -> None:
         """Lets requests that wait return."""

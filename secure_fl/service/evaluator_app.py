@@ -16,6 +16,7 @@ from fhe.errors import StorageError
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.exchange_routes import add_exchange_routes
 from secure_fl.service.gate import Refusal, reply
+from secure_fl.service.large_routes import add_large_routes
 from secure_fl.service.metrics import CONTENT_TYPE, App, counted
 from secure_fl.service.routes import add_client_routes, add_querier_routes
 from secure_fl.service.schema import Detail, Health
@@ -101,6 +102,7 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
     add_querier_routes(app, evaluator)
     add_client_routes(app, evaluator)
     add_exchange_routes(app, evaluator)
+    add_large_routes(app, evaluator)
     schema = app.openapi()
     schema["components"]["securitySchemes"] = {SCHEME: _SECURITY}
     return counted(app, evaluator.metrics)

@@ -10,8 +10,9 @@ from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.exchange_store import STEPS
 from secure_fl.service.gate import Refusal, reply
 from secure_fl.service.masked_words import message_bytes
-from secure_fl.service.routes import BINARY, SIGNED, BatchName, FederationName, Wait
+from secure_fl.service.routes import Wait
 from secure_fl.service.schema import Detail
+from secure_fl.service.shapes import BINARY, SIGNED, BatchName, FederationName
 
 Step = Annotated[int, Path(ge=1, le=STEPS, description="Of the secure sum.")]
 

@@ -9,10 +9,12 @@ import asyncio
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, TypeVar
 
 from attrs import frozen
 from fastapi import Request as HttpRequest
@@ -21,6 +23,7 @@ from starlette.requests import ClientDisconnect
 
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import ServiceError
+from secure_fl.service.blobs import BLOCK, Arrival
 from secure_fl.service.limits import Buckets, Limits, Nonces, OversizedError, read_capped
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics, Receive, Scope, Send
@@ -166,6 +169,47 @@ class Gate(Generic[Of]):
             raise Refusal(400, "body", "not the body that was signed")
         return content
 
+    async def body_into(
+        self, request: HttpRequest, caller: Caller[Of], limit: int, arrival: Arrival
+    ) -> None:
+        """A large body, to a file; a piece of it is in memory at a time.
+
+        Args:
+            request: its body is not touched.
+            caller: that sends it.
+            limit: bytes.
+            arrival: takes it; to be dropped where this raises.
+
+        Raises:
+            Refusal: as `body`.
+            StorageError: the disk is full.
+        """
+        length = caller.claims.length
+        if length > limit:
+            raise Refusal(413, "size", f"a body of more than {limit} bytes")
+        try:
+            async with asyncio.timeout(self._limits.seconds + length / self._limits.slowest):
+                await self._receive_into(request, length, arrival)
+        except ClientDisconnect:
+            raise Refusal(400, "body", "the connection ended within the body") from None
+        except TimeoutError:
+            raise Refusal(408, "slow", "the body took too long to arrive") from None
+        if arrival.size != length or arrival.digest != caller.claims.body:
+            raise Refusal(400, "body", "not the body that was signed")
+
+    async def _receive_into(self, request: HttpRequest, length: int, arrival: Arrival) -> None:
+        held, stream, ended = bytearray(), aiter(request.stream()), False
+        while not ended:
+            async with asyncio.timeout(self._limits.silence):
+                chunk = await anext(stream, None)
+            ended = chunk is None
+            held += chunk or b""
+            if arrival.size + len(held) > length:
+                raise Refusal(413, "size", "a body longer than was signed")
+            if ended or len(held) >= BLOCK:
+                await asyncio.to_thread(arrival.write, bytes(held))
+                held.clear()
+
     def _identify(self, request: HttpRequest, federation: str) -> Caller[Of]:
         """Whose signature it is; nothing of the request is believed before."""
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
@@ -239,6 +283,43 @@ class Gate(Generic[Of]):
 
 PIECE = 64 * 1024
 """Bytes of an answer that are handed to the transport at once."""
+
+
+class _FromFile(HttpResponse):
+    """A response whose body is an open file's."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(b"", 200, {"Content-Length": str(size)}, "application/octet-stream")
+        self._file = file
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reads the next piece when there is room for it."""
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        with self._file as file:
+            await send({"type": "http.response.start", **start})
+            while block := await asyncio.to_thread(file.read, BLOCK):
+                for begin in range(0, len(block), PIECE):
+                    piece = block[begin : begin + PIECE]
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def reply_file(caller: Caller[Any], path: Path, digest: str) -> HttpResponse:
+    """A response whose body is a file, signed for the caller.
+
+    Args:
+        caller: that hears it.
+        path: of the file.
+        digest: SHA-256 of its content, hexadecimal.
+
+    Raises:
+        FileNotFoundError: it is gone.
+    """
+    file = path.open("rb")
+    response = _FromFile(file, os.fstat(file.fileno()).st_size)
+    claims = Response(sender=caller.own.name, nonce=caller.claims.nonce, status=200, body=digest)
+    response.headers[REPLY_HEADER] = signed(caller.own, claims)
+    return response
 
 
 class _InPieces(HttpResponse):

@@ -6,7 +6,7 @@ copies read it exactly, whoever evaluates. Contributors see queries in the clear
 refuse copies by itself.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-_BLOCK = 256
-"""Rows compared at once, which bounds the memory."""
+_BLOCK, _ACROSS = 256, 4096
+"""Rows that are compared at once, and with how many, which bounds the memory."""
 _MANY = 0.01
 """Share of all pairs from which on it is cheaper to take all differences."""
 
@@ -61,15 +62,20 @@ def _may_be_near(left: Floats, right: Floats, lengths: tuple[Floats, Floats], ne
 
 def first_pair(queries: NDArray[np.floating[Any]], near: float) -> tuple[int, int] | None:
     """The first two of a batch that are nearly the same, by position; None without."""
-    for start in range(0, len(queries), _BLOCK):
-        rows = queries[start : start + _BLOCK]
-        found = nearly_equal(rows, queries, near)
+    points, pairs = np.asarray(queries, np.float64), []
+    for rows, columns in _bands(points, points, near):
+        found = nearly_equal(points[rows], points[columns], near)
         # Each pair once, and nobody with itself.
-        found &= np.arange(len(queries)) > np.arange(start, start + len(rows))[:, None]
-        if found.any():
-            i, j = np.argwhere(found)[0]
-            return start + int(i), int(j)
-    return None
+        found &= rows[:, None] < columns
+        pairs += [(int(i), int(j)) for i, j in _first(found, rows, columns)]
+    return min(pairs, default=None)
+
+
+def _first(found: NDArray[np.bool_], rows: Ints, columns: Ints) -> Ints:
+    """The first of the pairs that were found, by position; shape (0 or 1, 2)."""
+    i, j = np.nonzero(found)
+    pairs = np.stack([rows[i], columns[j]], axis=1)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))[:1]]
 
 
 def count_before(
@@ -82,9 +88,34 @@ def count_before(
         earlier: batches, each of shape (m, d).
         near: as `nearly_equal`.
     """
-    counts = np.zeros(len(queries), np.int64)
+    points = np.asarray(queries, np.float64)
+    counts = np.zeros(len(points), np.int64)
     for batch in earlier:
-        for start in range(0, len(queries), _BLOCK):
-            rows = slice(start, start + _BLOCK)
-            counts[rows] += nearly_equal(queries[rows], batch, near).sum(axis=1)
+        others = np.asarray(batch, np.float64)
+        for rows, columns in _bands(points, others, near):
+            counts[rows] += nearly_equal(points[rows], others[columns], near).sum(axis=1)
     return counts
+
+
+def _bands(left: Floats, right: Floats, near: float) -> Iterator[tuple[Ints, Ints]]:
+    """Rows of both, by position, such that all pairs that are nearly the same are in one of them.
+
+    Two that are near each other are near along every direction. So both are sorted along one, and
+    of a batch of thousands, all pairs of which would take minutes, most are never compared.
+    """
+    if not len(left) or not len(right):
+        return
+    norms = max(np.linalg.norm(each, axis=1).max() for each in (left, right))
+    # Any direction is right, and this one is no feature's; the last term is of rounding.
+    direction = np.random.default_rng(0).normal(size=left.shape[1])
+    direction /= np.linalg.norm(direction)
+    reach = (near + 8 * (left.shape[1] + 4) * np.finfo(np.float64).eps) * norms
+    ours, theirs = left @ direction, right @ direction
+    order, others = np.argsort(ours, kind="stable"), np.argsort(theirs, kind="stable")
+    ours, theirs = ours[order], theirs[others]
+    for start in range(0, len(left), _BLOCK):
+        stop = min(start + _BLOCK, len(left))
+        first = np.searchsorted(theirs, ours[start] - reach, side="left")
+        last = np.searchsorted(theirs, ours[stop - 1] + reach, side="right")
+        for column in range(int(first), int(last), _ACROSS):
+            yield order[start:stop], others[column : min(column + _ACROSS, int(last))]

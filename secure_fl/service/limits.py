@@ -25,8 +25,12 @@ class Limits:
         rate: requests a second of one member, in the long run.
         burst: requests of one member at once.
         queue: batches at once that are not answered yet, in all federations.
-        queries: of one batch.
+        queries: of one batch; None for as many as the engine takes (`Federation.most_queries`).
+        room: bytes of sealed queries and contributions of engine bgv, of all batches at work.
         seconds: that a body may take to arrive.
+        slowest: bytes a second at which a large body must come at least, beside those seconds.
+        silence: seconds without a piece of a large body, after which its line counts as cut: less
+            than members repeat their calls, for the same body is not taken twice at once.
         lifetime: seconds that a batch may wait for contributions.
         step: seconds that a contributor has for a message of a masked sum, from the second on.
         keep: seconds that an answer waits for the querier.
@@ -38,8 +42,11 @@ class Limits:
     rate: float = 20.0
     burst: int = 200
     queue: int = 64
-    queries: int = 1000
+    queries: int | None = None
+    room: int = 64 * 2**30
     seconds: float = 60.0
+    slowest: float = 128e3
+    silence: float = 20.0
     lifetime: float = 7 * 86400.0
     step: float = 15.0
     keep: float = 86400.0

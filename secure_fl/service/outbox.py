@@ -4,16 +4,20 @@ Written before anything is sent, so that a kill neither loses a contribution nor
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE
+from secure_fl.service.blobs import Blobs
 from secure_fl.service.limits import DATABASE_WAIT
 
 DAY = 86400
+FOLDER = "contributions"
+"""Beside the database: contributions of engine bgv that are not delivered yet."""
 
 
 class Outbox:
@@ -41,17 +45,48 @@ class Outbox:
             "CREATE TABLE IF NOT EXISTS asked (batch TEXT PRIMARY KEY, answered REAL NOT NULL,"
             " features BLOB NOT NULL) WITHOUT ROWID"
         )
+        if "file" not in {row[1] for row in self._db.execute("PRAGMA table_info(batches)")}:
+            # Of a release before there were contributions too large for a database.
+            self._db.execute("ALTER TABLE batches ADD COLUMN file TEXT")
+
+    @cached_property
+    def _blobs(self) -> Blobs:
+        # Engine tfhe needs no such folder.
+        return Blobs(self.path.parent / FOLDER)
+
+    @property
+    def folder(self) -> Path:
+        """Where large files are while they are worked on."""
+        return self._blobs.folder
+
+    def clean(self) -> None:
+        """Removes what a killed process left; for who holds the folder alone."""
+        if (self.path.parent / FOLDER).exists():
+            self._blobs.clean()
+            self._blobs.sweep(self._files)
+
+    def _files(self) -> set[str]:
+        rows = self._db.execute("SELECT file FROM batches WHERE file IS NOT NULL")
+        return {digest for (digest,) in rows}
 
     def answered(self, batch: str) -> bool:
         """Whether a batch was answered before, delivered or not."""
         row = self._db.execute("SELECT 1 FROM batches WHERE batch = ?", (batch,))
         return row.fetchone() is not None
 
-    def undelivered(self, batch: str) -> bytes | None:
-        """A contribution that was made and not delivered."""
-        row = self._db.execute("SELECT contribution FROM batches WHERE batch = ?", (batch,))
-        found = row.fetchone()
-        return None if found is None else found[0]
+    def undelivered(self, batch: str) -> bytes | Path | None:
+        """A contribution that was made and not delivered, or its file."""
+        found = self._db.execute(
+            "SELECT contribution, file FROM batches WHERE batch = ?", (batch,)
+        ).fetchone()
+        if found is None:
+            return None
+        contribution, digest = found
+        return contribution if digest is None else self._blobs.path(digest)
+
+    def made(self, write: Callable[[Path], object]) -> str:
+        """Digest of a large contribution's file, that `write` makes at a place it is told."""
+        return self._blobs.made(write)
 
     def queries_since(self, time: float) -> int:
         """Queries answered after a time."""
@@ -68,11 +103,13 @@ class Outbox:
         self,
         batch: str,
         queries: int,
-        contribution: bytes | None,
+        contribution: bytes | str | None,
         now: float,
         features: NDArray[np.float32],
     ) -> None:
         """Keeps a contribution until it is delivered; on the disk when this returns.
+
+        A large one is a file, by the digest from `made`.
 
         None is kept of a masked sum: its messages serve once, and a kill ends this client's part.
 
@@ -80,8 +117,10 @@ class Outbox:
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            column = "file" if isinstance(contribution, str) else "contribution"
             self._db.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?)", (batch, queries, now, contribution)
+                f"INSERT INTO batches (batch, queries, answered, {column}) VALUES (?, ?, ?, ?)",
+                (batch, queries, now, contribution),
             )
             self._db.execute("DELETE FROM asked WHERE answered <= ?", (now - DAY,))
             content = np.ascontiguousarray(features, np.float32).tobytes()
@@ -93,8 +132,11 @@ class Outbox:
 
     def delivered(self, batch: str) -> None:
         """Erases a contribution; the batch's name stays."""
-        change = "UPDATE batches SET contribution = NULL WHERE batch = ?"
+        large = isinstance(self.undelivered(batch), Path)
+        change = "UPDATE batches SET contribution = NULL, file = NULL WHERE batch = ?"
         self._db.execute(change, (batch,))
+        if large:
+            self._blobs.sweep(self._files)
 
     def close(self) -> None:
         """Closes the database."""

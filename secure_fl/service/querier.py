@@ -1,10 +1,13 @@
 """The querier: seals a batch to every contributor, waits, and reads the answers."""
 
 import base64
+import contextlib
 import json
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,8 @@ from numpy.typing import NDArray
 
 import fhe
 from fhe.audit import Audit
-from fhe.envelope import load_json
+from fhe.engines import answer_of
+from fhe.envelope import PRIVATE, load_json, write_atomic
 from secure_fl.errors import InputError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import Channel
@@ -94,7 +98,7 @@ class Querier:
 
     member: Member
     manifest: Manifest
-    public: fhe.PublicKey | None
+    public: fhe.AnyPublicKey | None
     channel: Channel
 
     def open(
@@ -128,9 +132,10 @@ class Querier:
         if not BATCH.fullmatch(batch):
             raise InputError(f"batch {batch!r}: use letters, digits, '.', '_' and '-', at most 64")
         queries = len(features) + (audit.known if audit else 0)
+        self._refuse_too_many(queries, audit)
         expires = time.time() + terms.lifetime
-        sealed = {}
-        for name in clients:
+
+        def sealed(name: str) -> bytes:
             facts = Facts(
                 federation=self.manifest.fingerprint,
                 batch=batch,
@@ -142,21 +147,54 @@ class Querier:
                 degree=terms.degree,
             )
             query = seal_query(facts, features, audit, self.member, self.manifest, salt)
-            sealed[name] = base64.b64encode(query.to_bytes()).decode()
+            return query.to_bytes()
+
         opening = {
             "queries": queries,
             "quorum": quorum,
             "patience": terms.patience,
             "expires": expires,
-            "sealed": sealed,
         }
-        body = json.dumps(opening).encode()
+        if isinstance(self.public, fhe.BatchedPublicKey):
+            self._open_apart(batch, {**opening, "apart": clients}, sealed)
+            return
+        together = {name: base64.b64encode(sealed(name)).decode() for name in clients}
+        body = json.dumps({**opening, "sealed": together}).encode()
         self.channel.expect("PUT", f"/batches/{batch}", body, what=f"batch {batch}")
+
+    def _refuse_too_many(self, queries: int, audit: Audit | None) -> None:
+        if not isinstance(self.public, fhe.BatchedPublicKey):
+            return
+        most, known = self.public.parameters.degree, audit.known if audit else 0
+        if queries > most:
+            raise InputError(
+                f"batch: {queries} queries, {known} known answers among them; a batch under these"
+                f" keys has at most {most}, so ask at most {most - known} at once with so many"
+                " known answers"
+            )
+
+    def _open_apart(
+        self, batch: str, opening: Mapping[str, Any], sealed: Callable[[str], bytes]
+    ) -> None:
+        """Opens a batch whose sealed queries are sent one by one, each made when it is its turn."""
+        path, what = f"/batches/{batch}", f"batch {batch}"
+        self.channel.expect("PUT", path, json.dumps(opening).encode(), what=what)
+        try:
+            with tempfile.TemporaryDirectory(prefix="securefl-") as folder:
+                for name in opening["apart"]:
+                    file = Path(folder) / "query"
+                    write_atomic(file, sealed(name), mode=PRIVATE)
+                    self.channel.expect("PUT", f"{path}/sealed/{name}", file, what=what)
+        except BaseException:
+            # A part of the sealed queries is no batch, and keeps the evaluator's room.
+            with contextlib.suppress(ServiceError):
+                self.channel.call("DELETE", path)
+            raise
 
     def fetch(
         self,
         batch: str,
-        secret: fhe.SecretKeys,
+        secret: fhe.AnySecretKeys,
         audit: Audit | Spend | None,
         *,
         on_status: OnStatus,
@@ -238,7 +276,7 @@ class Querier:
         self,
         batch: str,
         received: Received,
-        secret: fhe.SecretKeys,
+        secret: fhe.AnySecretKeys,
         audit: Audit | Spend | None,
         *,
         queries: int | None = None,
@@ -260,7 +298,8 @@ class Querier:
         """
         if audit is not None and not isinstance(audit, Audit):
             audit = audit(received.content)
-        answer = fhe.Answer.from_bytes(received.content, source="the evaluator's answer")
+        source = "the evaluator's answer"
+        answer = answer_of(received.content, secret.parameters, source=source)
         unknown = set(received.present) - set(self.manifest.clients)
         if unknown or (answer.federation, answer.batch) != (self.manifest.fingerprint, batch):
             raise ServiceError(f"batch {batch}: the evaluator sent the answer of another batch")

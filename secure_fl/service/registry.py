@@ -6,17 +6,19 @@ from pathlib import Path
 from attrs import frozen
 
 import fhe
-from fhe.engines import tfhe_public_key
-from fhe.keys import load_evaluation_keys
+from fhe.batched import messages as batched
 from fhe.public_key import ciphertext_bytes
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import InputError
-from secure_fl.heads.codes import rule_parameters
+from secure_fl.heads.codes import refuse_other_rule
 from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.service.members import signature_keys
+from secure_fl.service.sealed_query import sealed_bytes
 
 _ROOM = 4096
 """Bytes of a contribution's envelope beside its ciphertexts; the header has about 600."""
+QUERIES = 1000
+"""Of one batch, unless the evaluator says another number; engine bgv has as many as slots."""
 
 
 @frozen
@@ -32,7 +34,7 @@ class Federation:
 
     folder: Path
     manifest: Manifest
-    key: fhe.PublicKey | None
+    key: fhe.AnyPublicKey | None
     members: Directory
 
     @property
@@ -51,22 +53,49 @@ class Federation:
         return self.key is None
 
     @property
-    def public(self) -> fhe.PublicKey:
+    def batched(self) -> bool:
+        """Whether its keys are of engine bgv, whose bodies are too large to come in one piece."""
+        return isinstance(self.key, fhe.BatchedPublicKey)
+
+    @property
+    def public(self) -> fhe.AnyPublicKey:
         """The querier's public key, of a federation whose rule has one."""
         assert self.key is not None
         return self.key
 
+    def most_queries(self, limit: int | None) -> int:
+        """Queries of one batch.
+
+        Args:
+            limit: the evaluator's; None for the engine's own.
+        """
+        if not isinstance(self.key, fhe.BatchedPublicKey):
+            return QUERIES if limit is None else limit
+        slots = self.key.parameters.degree
+        return slots if limit is None else min(limit, slots)
+
     def contribution_bytes(self, queries: int) -> int:
         """The most bytes that a contribution to so many queries has."""
-        return ciphertext_bytes(self.public, queries) + _ROOM
+        return self._ciphertext_bytes(queries) + _ROOM
+
+    def _ciphertext_bytes(self, queries: int) -> int:
+        if isinstance(self.public, fhe.BatchedPublicKey):
+            return batched.contribution_bytes(self.public.parameters, queries)
+        return ciphertext_bytes(self.public, queries)
+
+    def sealed_bytes(self, queries: int) -> int:
+        """The most bytes that one client's sealed query has."""
+        return sealed_bytes(queries, self.manifest)
 
     def opening_bytes(self, queries: int) -> int:
         """The most bytes that the opening of a batch of so many queries has."""
-        sealed = 4 * queries * self.manifest.n_features + _ROOM
-        # Base64 makes four of three.
-        return len(self.manifest.clients) * (sealed * 4 // 3 + _ROOM)
+        # They come apart, or Base64 makes four of three.
+        sealed = 0 if self.batched else self.sealed_bytes(queries) * 4 // 3
+        return len(self.manifest.clients) * (sealed + _ROOM)
 
-    def check(self, contribution: fhe.Contribution, client: str, batch: str, queries: int) -> None:
+    def check(
+        self, contribution: fhe.AnyContribution, client: str, batch: str, queries: int
+    ) -> None:
         """Refuses a contribution that is not this client's to this batch.
 
         Raises:
@@ -83,8 +112,8 @@ class Federation:
             ("position", contribution.contributor, self.manifest.client_index(client)),
             (
                 "bytes of ciphertext",
-                len(contribution.content),
-                ciphertext_bytes(self.public, queries),
+                _size_of(contribution),
+                self._ciphertext_bytes(queries),
             ),
         )
         for name, found, expected in facts:
@@ -92,6 +121,12 @@ class Federation:
                 raise fhe.ContributionError(
                     f"contributor {client!r}: {name} {found!s:.80}, expected {expected!s:.80}"
                 )
+
+
+def _size_of(contribution: fhe.AnyContribution) -> int:
+    if isinstance(contribution, fhe.BatchedContribution):
+        return contribution.content.size
+    return len(contribution.content)
 
 
 def load_federation(folder: Path) -> Federation:
@@ -105,15 +140,8 @@ def load_federation(folder: Path) -> Federation:
     members = signature_keys(manifest)
     if manifest.summed:
         return Federation(folder, manifest, None, members)
-    public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
-    evaluation = load_evaluation_keys(folder)
-    found = public.parameters
-    expected = rule_parameters(manifest, failure_exponent=found.failure_exponent, block=found.block)
-    if found != expected:
-        raise InputError(
-            f"{folder}: keys for {found.to_json()}, the federation has {expected.to_json()}; make"
-            " new ones (securefl keys new)"
-        )
+    public, evaluation = fhe.load_public_key(folder), fhe.load_evaluation_keys(folder)
+    refuse_other_rule(public.parameters, manifest, source=str(folder))
     if public.key != evaluation.fingerprint:
         raise InputError(f"{folder}: public.key and evaluation.key are of different key folders")
     evaluation.check()

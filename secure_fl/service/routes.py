@@ -6,27 +6,21 @@ import hashlib
 from typing import Annotated, Any
 
 import fastapi
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import FastAPI, Query, Request
 
 from secure_fl.service.arrivals import accept_contribution, open_batch
 from secure_fl.service.batch import Batch
 from secure_fl.service.declining import MOST_BYTES
 from secure_fl.service.evaluator import Evaluator
 from secure_fl.service.gate import Refusal, reply
+from secure_fl.service.large_routes import large_query
 from secure_fl.service.schema import Asked, Detail, Opening, Status
-from secure_fl.service.signing import SCHEME
+from secure_fl.service.shapes import BINARY, SIGNED, BatchName, FederationName
 
 LONGEST_WAIT = 25.0
 """Seconds that a request may wait for news; below what proxies take for a dead connection."""
 
-FederationName = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Fingerprint.")]
-BatchName = Annotated[str, Path(pattern="^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for news.")]
-
-SIGNED: dict[str, Any] = {"security": [{SCHEME: []}]}
-BINARY: dict[str, Any] = {
-    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-}
 
 
 def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
@@ -46,7 +40,8 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
     ) -> fastapi.Response:
         """The querier opens a batch with a sealed query for every client."""
         caller = await evaluator.gate.admit(request, federation, ["querier"])
-        limit = caller.federation.opening_bytes(evaluator.limits.queries)
+        most = caller.federation.most_queries(evaluator.limits.queries)
+        limit = caller.federation.opening_bytes(most)
         content = await evaluator.gate.body(request, caller, limit)
         digest = hashlib.sha256(content).hexdigest()
         status = await asyncio.to_thread(
@@ -131,6 +126,8 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         """A client fetches the query that is sealed to it."""
         caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
+        if caller.federation.batched:
+            return await large_query(evaluator, caller, found)
         content = await asyncio.to_thread(evaluator.store.sealed, found, caller.name)
         if content is None:
             raise Refusal(409, "state", "this client is not asked any more")
@@ -166,11 +163,14 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         found = await evaluator.batch(caller, batch)
         if found.agreed:
             raise Refusal(409, "state", "the rule of this federation is a secure sum")
-        limit = caller.federation.contribution_bytes(found.queries)
-        content = await evaluator.gate.body(request, caller, limit)
-        status = await asyncio.to_thread(
-            accept_contribution, evaluator.store, caller, found, content
-        )
+        if caller.federation.batched:
+            status = await evaluator.large.contribution(request, caller, found)
+        else:
+            limit = caller.federation.contribution_bytes(found.queries)
+            content = await evaluator.gate.body(request, caller, limit)
+            status = await asyncio.to_thread(
+                accept_contribution, evaluator.store, caller, found, content
+            )
         if status == 201:
             evaluator.metrics.contributions.inc()
         evaluator.evaluations.changes.tell()

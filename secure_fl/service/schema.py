@@ -12,7 +12,13 @@ class Opening(BaseModel):
     quorum: int = Field(ge=1, description="Contributors that an answer needs at least.")
     patience: float = Field(ge=0, description="Seconds to wait for more than the quorum.")
     expires: float = Field(description="Seconds since 1970; no contribution is taken later.")
-    sealed: dict[str, str] = Field(description="Sealed query of each client that is asked, base64.")
+    sealed: dict[str, str] = Field(
+        default={}, description="Sealed query of each client that is asked, base64."
+    )
+    apart: list[str] = Field(
+        default=[],
+        description="Engine bgv: clients that are asked; sealed queries are sent one by one.",
+    )
 
 
 class Status(BaseModel):
@@ -23,7 +29,10 @@ class Status(BaseModel):
     done: int = Field(description="Blocks of queries evaluated.")
     total: int = Field(description="Blocks in all, 0 before the evaluation.")
     present: list[str] = Field(description="Clients that the answer rests on.")
-    clients: dict[str, str] = Field(description='Each "asked", "sent" or "declined".')
+    clients: dict[str, str] = Field(
+        description='Each "announced" (its sealed query is not here yet), "asked", "sent" or'
+        ' "declined".'
+    )
     refusals: dict[str, str] = Field(
         description="Reasons of clients that declined, sealed to the querier, base64."
     )
@@ -33,6 +42,12 @@ class Asked(BaseModel):
     """Batches that wait for the caller's contribution."""
 
     batches: list[str]
+
+
+class Part(BaseModel):
+    """What the caller is to a batch."""
+
+    state: str = Field(description='"announced", "asked", "sent" or "declined".')
 
 
 class Detail(BaseModel):

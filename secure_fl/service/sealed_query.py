@@ -7,6 +7,8 @@ the querier's signature over facts and ciphertext tells the contributor who asks
 
 import math
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import attrs
@@ -20,8 +22,8 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fhe.audit import Audit
-from fhe.envelope import pack, unpack
-from secure_fl.crypto.keys import digest, verify
+from fhe.envelope import pack, read_in_parts, unpack
+from secure_fl.crypto.keys import digest, digest_in_pieces, verify_digest
 from secure_fl.errors import FormatError, InputError, ProtocolError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.members import Member, sealing_key, signature_keys
@@ -29,6 +31,9 @@ from secure_fl.service.members import Member, sealing_key, signature_keys
 BATCH = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 """Names of batches."""
 KIND = "service sealed query"
+_PIECE = 1 << 20
+_ROOM = 4096
+"""Bytes beside the queries."""
 SUITE = hpke.Suite(hpke.KEM.X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.CHACHA20_POLY1305)
 
 
@@ -97,25 +102,54 @@ class SealedQuery:
             InputError: of another federation, or not signed by its querier.
         """
         envelope = unpack(data, KIND, source="sealed query")
-        header = {"degree": 0, **envelope.header}
-        kinds = {field.name: field.type for field in attrs.fields(Facts)} | {"signature": str}
-        if {name: type(value) for name, value in header.items()} != kinds:
-            raise FormatError("sealed query: header members are missing, unknown or mistyped")
-        try:
-            signature = bytes.fromhex(header.pop("signature"))
-        except ValueError:
-            raise FormatError("sealed query: its signature is not hexadecimal") from None
-        facts = Facts(**header)
-        if not math.isfinite(facts.expires) or facts.queries < 1 or facts.degree < 0:
-            raise FormatError("sealed query: a fact is out of range")
-        if facts.federation != manifest.fingerprint:
-            raise InputError("sealed query: of another federation; compare federation.json")
+        facts, signature = _read_facts(envelope.header, manifest)
         found = cls(facts, envelope.payload, signature)
-        try:
-            verify(signature_keys(manifest), "querier", signature, facts.context(), found.sealed)
-        except ProtocolError:
-            raise InputError("sealed query: not signed by the federation's querier") from None
+        _check_signature(manifest, signature, digest(facts.context(), found.sealed))
         return found
+
+
+def facts_of_file(path: Path, manifest: Manifest) -> Facts:
+    """The facts of a sealed query in a file, which is read in pieces; checks as `from_bytes`.
+
+    Raises:
+        FormatError, InputError: as `SealedQuery.from_bytes`.
+    """
+    _, header, sealed = read_in_parts(path, KIND)
+    facts, signature = _read_facts(header, manifest)
+    pieces = (sealed.read(start, _PIECE) for start in range(0, sealed.size, _PIECE))
+    over = digest_in_pieces([facts.context()], sealed.size, pieces)
+    _check_signature(manifest, signature, over)
+    return facts
+
+
+def _read_facts(found: Mapping[str, Any], manifest: Manifest) -> tuple[Facts, bytes]:
+    """Facts and signature of a header; the signature is not checked."""
+    header = {"degree": 0, **found}
+    kinds = {field.name: field.type for field in attrs.fields(Facts)} | {"signature": str}
+    if {name: type(value) for name, value in header.items()} != kinds:
+        raise FormatError("sealed query: header members are missing, unknown or mistyped")
+    try:
+        signature = bytes.fromhex(header.pop("signature"))
+    except ValueError:
+        raise FormatError("sealed query: its signature is not hexadecimal") from None
+    facts = Facts(**header)
+    if not math.isfinite(facts.expires) or facts.queries < 1 or facts.degree < 0:
+        raise FormatError("sealed query: a fact is out of range")
+    if facts.federation != manifest.fingerprint:
+        raise InputError("sealed query: of another federation; compare federation.json")
+    return facts, signature
+
+
+def _check_signature(manifest: Manifest, signature: bytes, over: bytes) -> None:
+    try:
+        verify_digest(signature_keys(manifest), "querier", signature, over)
+    except ProtocolError:
+        raise InputError("sealed query: not signed by the federation's querier") from None
+
+
+def sealed_bytes(queries: int, manifest: Manifest) -> int:
+    """The most bytes that a sealed query of so many queries has."""
+    return 4 * queries * manifest.n_features + _ROOM
 
 
 def seal_query(

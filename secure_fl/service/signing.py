@@ -79,14 +79,28 @@ def new_request(
     member: Member, recipient: str, federation: str, method: str, target: str, body: bytes
 ) -> Request:
     """Claims of a request that is sent now."""
+    digest = hashlib.sha256(body).hexdigest()
+    return request_of(member, recipient, federation, method, target, digest, len(body))
+
+
+def request_of(
+    member: Member,
+    recipient: str,
+    federation: str,
+    method: str,
+    target: str,
+    digest: str,
+    length: int,
+) -> Request:
+    """As `new_request`, of a body that is not in memory."""
     return Request(
         sender=member.name,
         recipient=recipient,
         federation=federation,
         method=method,
         target=target,
-        body=hashlib.sha256(body).hexdigest(),
-        length=len(body),
+        body=digest,
+        length=length,
         issued=time.time(),
         nonce=secrets.token_hex(16),
     )

@@ -10,6 +10,8 @@ same, so that the batch as a whole has a limit too.
 """
 
 import hashlib
+import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +37,10 @@ FALLS = 3
 _TELL = 900
 """Characters of what is said of all workers together; an error has 1,000."""
 
-Sources = Mapping[str, Callable[[], bytes]]
-"""Content of files by their SHA-256, made when it is wanted."""
+Source = Callable[[], bytes | Path]
+"""Content of a file, made when it is wanted, or where a large one lies."""
+Sources = Mapping[str, Source]
+"""Files by their SHA-256."""
 Tick = Callable[[int | None], None]
 """Told of steps that a worker says it has done, or, None, that it took a file."""
 Dropped = Callable[[str, str], None]
@@ -116,7 +120,7 @@ class Job:
         self._patience, self._limit, self._clock = patience, limit, clock
         self._longest, self._end = longest, clock() + longest
         key_files = (keys / EVALUATION_FILE, keys / PUBLIC_FILE)
-        self._keys = {digest_of(path): path.read_bytes for path in key_files}
+        self._keys = {digest_of(path): _lying(path) for path in key_files}
         self._digests = tuple(self._keys)
         self._left = list(reversed(range(len(spans))))
         self._found: dict[int, Any] = {}
@@ -128,7 +132,8 @@ class Job:
         """Of workers that are asked no more: why."""
         self._news = threading.Condition()
         self._error: Exception | None = None
-        self._whole: dict[str, Callable[[], bytes]] | None = None
+        self._whole: dict[str, Source] | None = None
+        self._scratch = tempfile.TemporaryDirectory(prefix="securefl-")
         progress("slices", 0, contributions[0].queries)
 
     @property
@@ -145,7 +150,7 @@ class Job:
         """
         for each in self._workers:
             threading.Thread(target=self._serve, args=(each,), daemon=True).start()
-        with self._news:
+        with self._scratch, self._news:
             while self._error is None and len(self._found) < len(self._spans):
                 self._news.wait(0.5)
                 self._drop_stalled()
@@ -186,10 +191,10 @@ class Job:
         )
         return wanted, {n: self._own(read) for n, read in {**self._keys, **sources}.items()}
 
-    def _own(self, read: Callable[[], bytes]) -> Callable[[], bytes]:
+    def _own(self, read: Source) -> Source:
         """The same; where a file of this side cannot be read, no worker is at fault."""
 
-        def reading() -> bytes:
+        def reading() -> bytes | Path:
             try:
                 return read()
             except Exception as error:  # raised again; without this the worker would be blamed
@@ -223,15 +228,25 @@ class Job:
             if not self._has(attempt):
                 raise ServiceError("its slice was given to another worker")
 
-    def _sources(self, messages: Sequence[Any]) -> dict[str, Callable[[], bytes]]:
+    def _sources(self, messages: Sequence[Any]) -> dict[str, Source]:
         """Contributions by digest; what is the same for every slice is hashed once."""
         whole = messages[0] is self._contributions[0]
         if whole and self._whole is not None:
             return self._whole
-        made = {hashlib.sha256(each.to_bytes()).hexdigest(): each.to_bytes for each in messages}
+        made = dict(map(self._source, messages))
         if whole:
             self._whole = made
         return made
+
+    def _source(self, message: Any) -> tuple[str, Source]:
+        if not isinstance(message, fhe.BatchedContribution):
+            return hashlib.sha256(message.to_bytes()).hexdigest(), message.to_bytes
+        path = message.file()
+        if path is None:
+            # A part of one, or made here: a hundred megabytes that need not be in memory.
+            path = Path(self._scratch.name) / secrets.token_hex(8)
+            message.save(path)
+        return digest_of(path), _lying(path)
 
     def _take(self, worker: Worker) -> _Attempt | None:
         with self._news:
@@ -350,3 +365,13 @@ class Job:
         with self._news:
             self._error = self._error or error
             self._news.notify_all()
+
+
+def _lying(path: Path) -> Source:
+    """A file that is sent from where it lies; one that is gone shows before it is sent."""
+
+    def there() -> Path:
+        path.open("rb").close()
+        return path
+
+    return there

@@ -18,11 +18,12 @@ from attrs import define, field
 from fastapi import FastAPI, Request
 
 import fhe
-from fhe.envelope import MAX_PAYLOAD, PRIVATE, unpack, write_atomic
+from fhe.envelope import MAX_PAYLOAD, read_in_parts
 from fhe.errors import LibraryError
 from fhe.keys import EVALUATION_FILE, EVALUATION_KIND
 from fhe.messages import Contribution
 from fhe.public_key import PUBLIC_FILE, PUBLIC_KIND
+from secure_fl.service.blobs import Arrival, Blobs
 from secure_fl.service.coordinator import TrainingCircle
 from secure_fl.service.gate import Caller, Gate, Refusal, reply
 from secure_fl.service.holding import Held
@@ -75,7 +76,8 @@ class SliceWorker:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._held = Held(state)
         self._state, self._room = state, room
-        (state / "files").mkdir(mode=0o700, exist_ok=True)
+        self._files = Blobs(state / "files")
+        self._files.clean()
         self._nonces = Nonces(state / "nonces.db", 2 * LIFETIME)
         self._gate = Gate({circle.fingerprint: (circle, own)}, _RATE, self._nonces, Metrics())
         self._work: _Work | None = None
@@ -124,23 +126,26 @@ class SliceWorker:
 
     async def _put(self, request: Request, circle: str, digest: str) -> fastapi.Response:
         caller = await self._gate.admit(request, circle, {EVALUATOR})
-        content = await self._gate.body(request, caller, MAX_PAYLOAD)
-        # The gate compared the body with the digest that the evaluator signed.
-        if not is_digest(digest) or caller.claims.body != digest:
-            raise Refusal(422, "invalid", "a file's name is the SHA-256 of its content")
-        try:
-            await asyncio.to_thread(self._keep, digest, content)
-        except fhe.InputError as error:
-            raise Refusal(422, "invalid", str(error)) from None
+        with self._files.arriving() as arrival:
+            await self._gate.body_into(request, caller, MAX_PAYLOAD, arrival)
+            # The gate compared the body with the digest that the evaluator signed.
+            if not is_digest(digest) or arrival.digest != digest:
+                raise Refusal(422, "invalid", "a file's name is the SHA-256 of its content")
+            try:
+                await asyncio.to_thread(self._keep, arrival)
+            except fhe.InputError as error:
+                said = str(error).replace(str(arrival.path), "a file of the evaluator")
+                raise Refusal(422, "invalid", said) from None
         return reply(caller, 200, {})
 
-    def _keep(self, digest: str, content: bytes) -> None:
-        unpack(content, KINDS, source="a file of the evaluator")
-        self._make_room(len(content))
-        write_atomic(self._file(digest), content, mode=PRIVATE)
+    def _keep(self, arrival: Arrival) -> None:
+        read_in_parts(arrival.path, KINDS)
+        self._make_room(arrival.size)
+        arrival.keep()
 
     def _make_room(self, size: int) -> None:
-        files = sorted((self._state / "files").iterdir(), key=lambda each: each.stat().st_mtime)
+        found = [each for each in self._files.folder.iterdir() if is_digest(each.name)]
+        files = sorted(found, key=lambda each: each.stat().st_mtime)
         total = sum(each.stat().st_size for each in files) + size
         for each in files:
             if total <= self._room:
@@ -149,7 +154,7 @@ class SliceWorker:
             each.unlink()
 
     def _file(self, digest: str) -> Path:
-        return self._state / "files" / digest
+        return self._files.path(digest)
 
     async def _answer(self, request: Request, circle: str) -> fastapi.Response:
         caller = await self._gate.admit(request, circle, {EVALUATOR})

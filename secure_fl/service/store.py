@@ -12,6 +12,7 @@ queries are erased as soon as they are not needed.
 """
 
 import json
+import math
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -19,52 +20,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from attrs import frozen
+
 from fhe.envelope import PRIVATE
 from secure_fl.service.batch import COLUMNS, Batch
 from secure_fl.service.limits import DATABASE_WAIT
+from secure_fl.service.tables import SCHEMA, take_over
 
-_SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-PRAGMA secure_delete = ON;
-PRAGMA foreign_keys = ON;
-CREATE TABLE IF NOT EXISTS batches (
-    id INTEGER PRIMARY KEY,
-    federation TEXT NOT NULL, batch TEXT NOT NULL, opening TEXT NOT NULL,
-    queries INTEGER NOT NULL, quorum INTEGER NOT NULL,
-    patient_until REAL NOT NULL, expires REAL NOT NULL,
-    state TEXT NOT NULL DEFAULT 'collecting', reason TEXT NOT NULL DEFAULT '',
-    attempts INTEGER NOT NULL DEFAULT 0,
-    done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
-    present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
-    agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
-    UNIQUE (federation, batch)
-);
-CREATE TABLE IF NOT EXISTS exchanges (
-    batch INTEGER NOT NULL REFERENCES batches, step INTEGER NOT NULL, client TEXT NOT NULL,
-    message BLOB NOT NULL, PRIMARY KEY (batch, step, client)
-);
-"""
-# What is looked at often stands first, and rows have numbers: behind a sealed query, or where rows
-# are their own index, each look reads sealed queries, and every request of a hundred contributors
-# looks at the states of all of them.
-_PARTS = """
-CREATE TABLE IF NOT EXISTS parts (
-    batch INTEGER NOT NULL REFERENCES batches, client TEXT NOT NULL,
-    state TEXT NOT NULL DEFAULT 'asked', refusal BLOB, sealed BLOB, contribution BLOB,
-    PRIMARY KEY (batch, client)
-);
-"""
-_LATER = (
-    ("parts", "refusal", "BLOB"),
-    ("batches", "agreed", "TEXT NOT NULL DEFAULT ''"),
-    ("batches", "degree", "INTEGER NOT NULL DEFAULT 0"),
-)
-"""Columns that databases of earlier releases have not."""
 FETCHED = "its answer was fetched and erased; ask again as a new batch"
 GIVEN_UP = "the querier closed it before it was answered"
 KEPT = "its answer was kept as long as answers are, and nobody fetched it"
 _OPEN = "('collecting', 'queued', 'evaluating')"
+
+
+@frozen(kw_only=True)
+class Apart:
+    """Sealed queries that come apart from the opening, and contributions that are files.
+
+    Attributes:
+        clients: that are asked.
+        size: bytes that sealed queries and contributions have together, at most.
+        room: bytes that all batches at work may have.
+        patience: seconds to wait for more than the quorum, from the last sealed query on.
+    """
+
+    clients: tuple[str, ...] = ()
+    size: int = 0
+    room: float = math.inf
+    patience: float = 0.0
 
 
 class Store:
@@ -84,21 +67,9 @@ class Store:
         )
         self._lock = threading.Lock()
         if create:
-            self._create()
-
-    def _create(self) -> None:
-        self._db.executescript(_SCHEMA + _PARTS)
-        with self.transaction() as db:
-            for table, column, kind in _LATER:
-                if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
-                    db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
-            (made,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'parts'").fetchone()
-            if "WITHOUT ROWID" in made:
-                names = ", ".join(row[1] for row in db.execute("PRAGMA table_info(parts)"))
-                db.execute("ALTER TABLE parts RENAME TO earlier")
-                db.execute(_PARTS)
-                db.execute(f"INSERT INTO parts ({names}) SELECT {names} FROM earlier")
-                db.execute("DROP TABLE earlier")
+            self._db.executescript(SCHEMA)
+            with self.transaction() as db:
+                take_over(db)
 
     def open(
         self,
@@ -114,26 +85,33 @@ class Store:
         queue: int,
         agreed: str = "",
         degree: int = 0,
+        apart: Apart | None = None,
     ) -> Literal["opened", "exists", "full"]:
-        """Adds a batch, with the sealed query of every client.
+        """Adds a batch, with the sealed query of every client, or what is to come apart.
 
         Returns:
-            "exists" where a batch of that name does, "full" where `queue` batches wait.
+            "exists" where a batch of that name does, "full" where `queue` batches wait, or have all
+            the room.
         """
+        coming = apart or Apart()
         with self.transaction() as db:
-            if self._waiting() >= queue:
+            if self._waiting() >= queue or self._taken() + coming.size > coming.room:
                 return "full"
-            times = (patient_until, expires)
+            times = (expires if coming.clients else patient_until, expires)
             row = (federation, batch, opening, queries, quorum, *times, agreed, degree)
             done = db.execute(
                 "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
-                " patient_until, expires, agreed, degree) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
+                " patient_until, expires, agreed, degree, room, patience)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, coming.size, coming.patience),
             )
             if done.rowcount != 1:
                 return "exists"
             parts = [(done.lastrowid, client, query) for client, query in sealed.items()]
             db.executemany("INSERT INTO parts (batch, client, sealed) VALUES (?, ?, ?)", parts)
+            announced = [(done.lastrowid, client) for client in coming.clients]
+            insert = "INSERT INTO parts (batch, client, state) VALUES (?, ?, 'announced')"
+            db.executemany(insert, announced)
             return "opened"
 
     def find(self, federation: str, batch: str) -> Batch | None:
@@ -171,8 +149,8 @@ class Store:
         """What a client sent; None where it did not, or the batch is answered."""
         return self._part(batch, client, "contribution")
 
-    def accept(self, batch: Batch, client: str, contribution: bytes) -> bool:
-        """Keeps a contribution; on the disk when this returns.
+    def accept(self, batch: Batch, client: str, contribution: bytes | str) -> bool:
+        """Keeps a contribution, or the digest of its file; on the disk when this returns.
 
         Returns:
             False where the batch does not wait for it any more.
@@ -196,22 +174,24 @@ class Store:
         with self.transaction() as db:
             rows = db.execute(
                 "SELECT b.id, quorum, patient_until, expires, count(*), sum(p.state = 'sent'),"
-                " sum(p.state = 'declined') FROM batches b JOIN parts p ON p.batch = b.id"
+                " sum(p.state = 'declined'), sum(p.state = 'announced')"
+                " FROM batches b JOIN parts p ON p.batch = b.id"
                 " WHERE b.state = 'collecting' AND b.agreed = '' GROUP BY b.id"
             ).fetchall()
             moved = False
-            for number, quorum, patient_until, expires, clients, sent, declined in rows:
+            for number, quorum, patient_until, expires, clients, sent, declined, coming in rows:
                 settled = sent + declined == clients
                 if sent == clients or (sent >= quorum and (settled or now >= patient_until)):
                     self._queue(number)
                 elif clients - declined < quorum:
                     self._fail(number, f"{declined} contributors declined")
                 elif now >= expires:
-                    silent = clients - sent - declined
+                    silent = clients - sent - declined - coming
+                    unsent = f"; {coming} sealed queries never came" if coming else ""
                     self._fail(
                         number,
                         f"it expired with {sent} contributions, {declined} contributors declined"
-                        f" and {silent} did not answer",
+                        f" and {silent} did not answer{unsent}",
                     )
                 else:
                     continue
@@ -337,6 +317,10 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
+    def _taken(self) -> int:
+        query = f"SELECT coalesce(sum(room), 0) FROM batches WHERE state IN {_OPEN}"
+        return int(self._db.execute(query).fetchone()[0])
+
     def _waiting(self) -> int:
         query = f"SELECT count(*) FROM batches WHERE state IN {_OPEN}"
         return int(self._db.execute(query).fetchone()[0])
@@ -365,13 +349,14 @@ class Store:
         batch: Batch,
         client: str,
         state: str,
-        contribution: bytes | None,
+        contribution: bytes | str | None,
         refusal: bytes | None = None,
     ) -> bool:
+        column = "sent_file" if isinstance(contribution, str) else "contribution"
         with self.transaction() as db:
             done = db.execute(
-                "UPDATE parts SET state = ?, contribution = ?, refusal = ?, sealed = NULL"
-                " WHERE batch = ? AND client = ? AND state = 'asked' AND"
+                f"UPDATE parts SET state = ?, {column} = ?, refusal = ?, sealed = NULL,"
+                " sealed_file = NULL WHERE batch = ? AND client = ? AND state = 'asked' AND"
                 " (SELECT state FROM batches WHERE id = parts.batch) = 'collecting'",
                 (state, contribution, refusal, batch.id, client),
             )
@@ -386,12 +371,18 @@ class Store:
         self._db.execute(change, (present, number))
 
     def _fail(self, number: int, reason: str) -> None:
-        change = "UPDATE batches SET state = 'failed', reason = ? WHERE id = ?"
-        self._db.execute(change, (reason, number))
-        self.erase(number)
+        # The querier may have closed it meanwhile.
+        change = (
+            f"UPDATE batches SET state = 'failed', reason = ? WHERE id = ? AND state IN {_OPEN}"
+        )
+        if self._db.execute(change, (reason, number)).rowcount:
+            self.erase(number)
 
     def erase(self, number: int) -> None:
         """Erases what a batch was made of, within a transaction."""
-        change = "UPDATE parts SET sealed = NULL, contribution = NULL WHERE batch = ?"
-        self._db.execute(change, (number,))
+        self._db.execute(
+            "UPDATE parts SET sealed = NULL, contribution = NULL, sealed_file = NULL,"
+            " sent_file = NULL WHERE batch = ?",
+            (number,),
+        )
         self._db.execute("DELETE FROM exchanges WHERE batch = ?", (number,))

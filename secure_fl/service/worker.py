@@ -10,8 +10,10 @@ import json
 import logging
 import os
 import queue
+import shutil
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,12 +22,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import fhe
-from fhe.keys import load_evaluation_keys
-from fhe.knockout import calls_of
+from fhe.batched.contributor import write_batched
+from fhe.slicing import most_steps
 from secure_fl.errors import ServiceError
 from secure_fl.service.batch import Batch
+from secure_fl.service.blobs import Blobs
 from secure_fl.service.cluster import LONGEST, Calling, Remote, evaluate_on
 from secure_fl.service.registry import Federation, load_federations
+from secure_fl.service.shelf import FOLDER, Shelf
 from secure_fl.service.store import Store
 
 log = logging.getLogger("securefl.service")
@@ -34,6 +38,8 @@ GRACE = 2.0
 """Seconds to end in an orderly way when the parent is gone."""
 ARGUMENTS = ("-m", "secure_fl.service.worker")
 WORKERS = "--workers"
+SCRATCH = "scratch"
+"""In the evaluator's state folder: what an evaluation writes and its next start removes."""
 WORKERS_AWAY = 600.0
 """Seconds that a batch waits while all workers are away, before it fails."""
 
@@ -56,7 +62,10 @@ def main(arguments: Sequence[str]) -> None:
     if arguments[0] == WORKERS:
         calling, arguments = Calling.from_json(arguments[1]), arguments[2:]
         workers, longest = calling.workers(), calling.longest
-    store = Store(Path(arguments[0]), create=False)
+    path = Path(arguments[0])
+    store = Store(path, create=False)
+    shelf = Shelf(store, Blobs(path.parent / FOLDER))
+    _work_in(path.parent / SCRATCH)
     federations = load_federations(map(Path, arguments[1:]))
     _say(speak, ready=True)
     while (number := jobs.get()) is not None:
@@ -69,10 +78,14 @@ def main(arguments: Sequence[str]) -> None:
                 _say(speak, failed="its federation is not served any more")
                 continue
             federation = federations[batch.federation]
-            answer = evaluate_batch(store, federation, batch, speak, workers, longest)
+            answer = evaluate_batch(store, shelf, federation, batch, speak, workers, longest)
             store.finish(batch, answer.to_bytes(), time.time())
         except (fhe.InputError, fhe.errors.LibraryError, ServiceError) as error:
             _say(speak, failed=str(error))
+        except (fhe.errors.StorageError, OSError) as error:
+            # The place is of this machine, and no business of the querier's.
+            log.error("a batch cannot be evaluated: %s", error)
+            _say(speak, failed="the evaluator's disk is full, or a file on it is gone")
         except sqlite3.OperationalError as error:
             # Not the batch's fault, so not one of its attempts.
             _say(speak, again=str(error))
@@ -80,8 +93,16 @@ def main(arguments: Sequence[str]) -> None:
             _say(speak, finished=True)
 
 
+def _work_in(folder: Path) -> None:
+    """Has temporary files made in a folder of the evaluator's, empty: a kill leaves gigabytes."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    tempfile.tempdir = str(folder)
+
+
 def evaluate_batch(
     store: Store,
+    shelf: Shelf,
     federation: Federation,
     batch: Batch,
     speak: TextIO,
@@ -92,6 +113,7 @@ def evaluate_batch(
 
     Args:
         store: of the batches.
+        shelf: of the files of engine bgv.
         federation: of the batch.
         batch: that is evaluated.
         speak: hears how far it is.
@@ -103,51 +125,79 @@ def evaluate_batch(
         InputError: the registered keys cannot be used.
         ServiceError: no worker is left.
     """
-    messages = []
-    for position, client in enumerate(federation.manifest.clients):
-        found = store.contribution(batch, client) if client in batch.present else None
-        if found is not None:
-            source = f"contributor {client!r}"
-            messages.append(fhe.Contribution.from_bytes(found, source=source))
-            continue
-        messages.append(
-            fhe.neutral(
-                batch.queries,
-                federation.public,
-                contributor=position,
-                name=client,
-                federation=batch.federation,
-                batch=batch.name,
-            )
-        )
+    with tempfile.TemporaryDirectory(prefix="securefl-") as scratch:
+        contributions = [
+            _contribution(store, shelf, federation, batch, position, Path(scratch))
+            for position in range(len(federation.clients))
+        ]
+        return _evaluated(contributions, federation, speak, workers, longest)
 
+
+def _contribution(
+    store: Store, shelf: Shelf, federation: Federation, batch: Batch, position: int, scratch: Path
+) -> fhe.AnyContribution:
+    """What a client sent, or a neutral one; of engine bgv the ciphertexts stay in files."""
+    client, public = federation.clients[position], federation.public
+    here = client in batch.present
+    if isinstance(public, fhe.BatchedPublicKey):
+        digest = shelf.sent(batch, client) if here else None
+        path = scratch / str(position) if digest is None else shelf.path(digest)
+        if digest is None:
+            facts: Any = {"name": client, "federation": batch.federation, "batch": batch.name}
+            write_batched(path, batch.queries, public, contributor=position, **facts)
+        try:
+            return fhe.BatchedContribution.load(path)
+        except fhe.InputError as error:
+            told = str(error).replace(str(path), f"contributor {client!r}")
+            raise fhe.InputError(told) from None
+    found = store.contribution(batch, client) if here else None
+    if found is not None:
+        return fhe.Contribution.from_bytes(found, source=f"contributor {client!r}")
+    return fhe.neutral(
+        batch.queries,
+        public,
+        contributor=position,
+        name=client,
+        federation=batch.federation,
+        batch=batch.name,
+    )
+
+
+def _evaluated(
+    contributions: Sequence[fhe.AnyContribution],
+    federation: Federation,
+    speak: TextIO,
+    workers: Sequence[Remote],
+    longest: float,
+) -> fhe.AnyAnswer:
+    first = contributions[0]
     if workers:
         return evaluate_on(
             workers,
-            messages,
+            contributions,
             federation.folder,
             progress=lambda _phase, done, total: _say(speak, done=done, total=total),
             dropped=lambda name, why: log.warning('worker "%s" is asked no more: %s', name, why),
             patience=WORKERS_AWAY,
             longest=longest,
         )
-    done, total = 0, calls_of(federation.public.parameters, batch.queries)
+    done, total = 0, most_steps(first.parameters, first.queries)
 
-    def progress(phase: str, _done: int, _total: int) -> None:
+    def progress(phase: str, ticks: int, _total: int) -> None:
         nonlocal done
-        if phase != "compiling":
+        # Preparations and the beginnings of rounds of engine bgv are told as well.
+        if phase != "compiling" and (not federation.batched or ticks):
             done += 1
             _say(speak, done=done, total=total)
 
-    return fhe.evaluate(
-        messages, _evaluation_keys(federation.folder), federation.public, progress=progress
-    )
+    keys = _evaluation_keys(federation.folder)
+    return fhe.evaluate(contributions, keys, federation.public, progress=progress)
 
 
 @lru_cache(maxsize=4)
-def _evaluation_keys(folder: Path) -> fhe.EvaluationKeys:
+def _evaluation_keys(folder: Path) -> fhe.AnyEvaluationKeys:
     # Loading them into the library takes about a second and 25 MB and more.
-    return load_evaluation_keys(folder)
+    return fhe.load_evaluation_keys(folder)
 
 
 def _listen(jobs: "queue.Queue[int | None]") -> None:

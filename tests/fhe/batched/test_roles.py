@@ -15,7 +15,7 @@ from fhe.batched.messages import bit_bytes, contribution_bytes, place
 from fhe.batched.packing import pack, unpack
 from fhe.batched.scheme import scheme_of
 from fhe.batched.tasks import ROUNDS, Desk
-from fhe.engines import tfhe_public_key
+from fhe.engines import answer_of
 from fhe.envelope import Payload, read_envelope, read_in_parts, write_envelope
 from fhe.errors import LibraryError, VersionError
 from fhe.inspection import describe_keys, self_test
@@ -164,8 +164,11 @@ def test_keys_and_messages_of_the_other_engine_are_refused(few, keys, public, an
         fhe.evaluate(few, foreign, public)
     with pytest.raises(fhe.InputError, match="under key"):
         fhe.read_answer(answer, fhe.SecretKeys(tfhe, None, foreign))
-    with pytest.raises(fhe.InputError, match="the service answers with engine tfhe alone"):
-        tfhe_public_key(public, user="the service")
+    tfhe_answer = fhe.Answer(
+        parameters=tfhe, key="k", federation="f", batch="b", queries=1, content=b""
+    )
+    with pytest.raises(fhe.InputError, match="answer: of another engine than these keys"):
+        answer_of(tfhe_answer.to_bytes(), public.parameters, source="answer")
 
 
 def test_foreign_keys_are_refused(few, keys, public, answer):

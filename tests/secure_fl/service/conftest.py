@@ -42,7 +42,7 @@ class Made:
         return packing.class_of(packed.min(axis=1)).tolist()
 
 
-def set_up_blobs(folder, seed, clients=CLIENTS, **rule):
+def set_up_blobs(folder, seed, clients=CLIENTS, *, bits=6, engine="tfhe", **rule):
     """A federation whose clients know overlapping blobs, so that their answers differ.
 
     Returns its manifest, queries, and the codes of all clients for them.
@@ -50,26 +50,27 @@ def set_up_blobs(folder, seed, clients=CLIENTS, **rule):
     from secure_fl.demo.service_parties import set_up
 
     rng = np.random.default_rng(seed)
-    facts = make_manifest(classes=("x", "y", "z"), clients=clients, n_features=2, bits=6, **rule)
+    facts = make_manifest(classes=("x", "y", "z"), clients=clients, n_features=2, bits=bits, **rule)
     labels = [rng.integers(0, 3, 40) for _ in clients]
     sets = [
         (name, (CENTRES[y] + rng.normal(size=(40, 2))).astype(np.float32), y)
         for name, y in zip(clients, labels, strict=True)
     ]
     heads = train_heads(sets, facts)
-    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2)
+    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2, engine=engine)
     queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
     codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
     return manifest, queries, codes
 
 
-def make(folder, seed):
-    manifest, queries, codes = set_up_blobs(folder, seed)
+def make(folder, seed, **how):
+    manifest, queries, codes = set_up_blobs(folder, seed, **how)
     # Those first whose answer south alone gives differently.
     order = np.argsort(classify(codes) == classify(codes[:, 1:2]), kind="stable")
     queries, codes = queries[order], codes[order]
     np.save(folder / "queries.npy", queries)
-    return Made(folder, manifest, queries, codes, fhe.load_public_key(folder / "north").parameters)
+    own = folder / manifest.clients[0]
+    return Made(folder, manifest, queries, codes, fhe.load_public_key(own).parameters)
 
 
 @pytest.fixture(scope="session")

@@ -49,10 +49,10 @@ class Failing(SliceWorker):
 
     fails = ""
 
-    def _keep(self, digest, content):
+    def _keep(self, arrival):
         if self.fails == "disk":
             raise OSError(28, "No space left on device")
-        super()._keep(digest, content)
+        super()._keep(arrival)
 
     def _evaluated(self, wanted, work):
         if self.fails == "evaluation":
