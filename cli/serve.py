@@ -193,6 +193,8 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
+    if not any(federation.batched for federation, _ in found.values()):
+        refuse_given({"room"}, "without keys of engine bgv")
     limits = Limits(
         rate=rate,
         burst=burst,

@@ -243,6 +243,14 @@ def test_without_the_extra_one_line_says_what_to_install(made, monkeypatch):
     assert "pip install 'securefl[service]'" in str(done.exception)
 
 
+def test_room_for_engine_bgv_is_refused_where_no_federation_has_it(made, tmp_path):
+    own = str(made.folder / "evaluator")
+    command = ["serve", "evaluator", own, "--identity", f"{own}/identity", "--room", "1"]
+    done = CliRunner().invoke(securefl, [*command, "--state", str(tmp_path / "state")])
+    assert "--room has no meaning without keys of engine bgv" in done.output
+    assert not (tmp_path / "state").exists()
+
+
 def test_members_are_enrolled_by_the_commands(made, tmp_path):
     """The keys that are printed are those that the manifest then lists."""
     save_manifest(tmp_path, attrs.evolve(made.manifest, members=()))
