@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.enrol import enrol, identity
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
@@ -40,50 +41,8 @@ def serve() -> None:
     """Answer encrypted queries over a network; docs/service.md shows the way."""
 
 
-@serve.command()
-@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
-@output_options
-def identity(output: Output, key: Path) -> None:
-    """Make a secret file KEY alone; `securefl identity new` makes all that a party needs."""
-    from secure_fl.service.members import make_member_keys
-
-    public = make_member_keys(key)
-    output.result({"key": str(key), "public": public}, public)
-
-
-@serve.command()
-@click.argument("run", type=_folder)
-@click.option(
-    "--member",
-    "named",
-    multiple=True,
-    metavar="NAME=KEYS",
-    help='Public keys of a party: of every client, of "querier" and of "evaluator".',
-)
-@click.option("--members", type=_file, help="A list of them all (securefl identity gather).")
-@output_options
-def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | None) -> None:
-    """Write all parties' public keys into the federation.json of RUN; heads stay valid."""
-    from secure_fl.crypto.identities import read_members
-    from secure_fl.heads.manifest import ROLES, load_manifest, save_manifest
-    from secure_fl.service.members import enrol as enrolled
-
-    before = load_manifest(run)
-    listed = None if members is None else read_members(members)
-    # Others may be listed too: of other federations, workers, who leads a training.
-    keys = {} if listed is None else listed.of((*before.clients, *ROLES))
-    for each in named:
-        name, equals, public = each.partition("=")
-        if not equals or name in keys:
-            raise click.UsageError(f"--member {each[:80]!r}: expected NAME=KEYS, once for each")
-        keys[name] = public
-    manifest = enrolled(before, keys)
-    path = save_manifest(run, manifest)
-    output.result(
-        {"federation": manifest.fingerprint, "file": str(path)},
-        f"{path}: federation {manifest.fingerprint}; give it to all parties, and compare this"
-        " fingerprint by another way",
-    )
+serve.add_command(identity)
+serve.add_command(enrol)
 
 
 @serve.command()
@@ -93,7 +52,12 @@ def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | Non
     "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
 )
 @_address_options(8443)
-@click.option("--queue", default=64, show_default=True, help="Batches that may wait at once.")
+@click.option(
+    "--queue",
+    default=64,
+    show_default=True,
+    help="Batches that may wait at once; each querier has an equal part.",
+)
 @click.option("--max-queries", default=1000, show_default=True, help="Queries of one batch.")
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
 @click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
@@ -147,7 +111,8 @@ def evaluator(
 ) -> None:
     """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
 
-    A federation whose rule is masked has no keys: its folder holds federation.json alone.
+    With several queriers each one's two files lie in a folder of its name. A federation whose rule
+    is masked has no keys: its folder holds federation.json alone.
     """
     from secure_fl.service.extra import check_extra
 
@@ -181,17 +146,34 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
+    for federation, _ in found.values():
+        for name in federation.queriers:
+            if not federation.masked and name not in federation.keys:
+                output.note(f"no keys of {name!r} in {federation.folder}: it cannot ask here")
     limits = Limits(rate=rate, burst=burst, queue=queue, queries=max_queries, keep=keep, step=step)
     made = Evaluator(found, state, limits, calling)
     output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
 
+def _quotas(given: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in given:
+        name, _, number = each.rpartition("=")
+        if not name or not number.isdecimal() or name in found:
+            raise click.UsageError(f"--quota {each[:80]!r}: expected NAME=QUERIES, once for each")
+        found[name] = int(number)
+    return found
+
+
 @serve.command()
 @click.argument("run", type=_folder)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
 @click.option(
-    "--keys", type=_folder, help="Folder with the querier's public.key; none for the rule masked."
+    "--keys",
+    type=_folder,
+    help="Folder with the querier's public.key, or of several with NAME/public.key each; none for"
+    " the rule masked.",
 )
 @click.option(
     "--exact-heads",
@@ -229,7 +211,19 @@ def evaluator(
     type=click.IntRange(0),
     help="Rule masked: contributors that it masks with at least; default: all others, no ring.",
 )
-@click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
+@click.option(
+    "--daily-queries",
+    default=10_000,
+    show_default=True,
+    help="In any 24 hours, for all queriers together; each has an equal part.",
+)
+@click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="NAME=QUERIES",
+    help="A querier's part of --daily-queries, 0 for none; once for each.",
+)
 @click.option(
     "--near",
     default=1e-3,
@@ -242,7 +236,7 @@ def evaluator(
     default=3,
     show_default=True,
     type=click.IntRange(1),
-    help="Answers to nearly the same query in any 24 hours.",
+    help="Answers to nearly the same query in any 24 hours, for all queriers together.",
 )
 @output_options
 def contributor(
@@ -264,6 +258,7 @@ def contributor(
     min_quorum: int | None,
     min_degree: int,
     daily_queries: int,
+    quotas: tuple[str, ...],
     near: float,
     repeats: int,
 ) -> None:
@@ -296,6 +291,7 @@ def contributor(
     terms = ContributorPolicy(
         quorum=least,
         daily_queries=daily_queries,
+        quotas=_quotas(quotas),
         near=near,
         repeats=repeats,
         degree=min_degree,
@@ -309,7 +305,13 @@ def contributor(
         url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy
     )
     service = ContributorService(made, channel)
-    output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
+    answered = made.manifest.queriers if made.manifest.summed else tuple(made.keys)
+    for name in made.manifest.queriers:
+        if name not in answered:
+            output.note(f"no public.key of {name!r} in {keys}: its batches are declined")
+    output.note(
+        f"contributor {client!r} calls {url} and answers {', '.join(answered)}; stop it with Ctrl+C"
+    )
     address = Address(host="127.0.0.1", port=port)
     serve(make_contributor_app(service), address, stop=service.stop, ending=service.ending)
 

@@ -27,7 +27,7 @@ def open_batch(
     content: bytes,
     digest: str,
 ) -> int:
-    """Keeps a batch; 201, or 200 where the same request opened it before."""
+    """Keeps a batch of the calling querier; 201, or 200 where the same request opened it before."""
     federation = caller.federation.manifest.fingerprint
     known = store.find(federation, batch)
     if known is None:
@@ -44,13 +44,15 @@ def open_batch(
             queue=limits.queue,
             agreed=agreed,
             degree=degree,
+            querier=caller.name,
         )
         if done == "opened":
             return 201
         if done == "full":
             raise Refusal(429, "queue", "too many batches wait", retry_after=30)
         known = store.find(federation, batch)
-    if known is None or known.opening != digest:
+    # Of another querier's batch no more is said than that its name is taken.
+    if known is None or (known.querier, known.opening) != (caller.name, digest):
         raise Refusal(409, "state", "a batch of this name exists; choose another name")
     return 200
 
@@ -81,16 +83,24 @@ def _read_opening(
     if federation.masked and opening.queries > most_queries(manifest):
         most = most_queries(manifest)
         raise Refusal(413, "size", f"a batch of the rule masked has at most {most} queries here")
+    public = None
+    if not federation.masked:
+        try:
+            public = federation.registered(caller.name).public.fingerprint
+        except InputError as error:
+            raise Refusal(409, "keys", str(error)) from None
     sums = set()
     for name, data in sealed.items():
         try:
             facts = SealedQuery.from_bytes(data, manifest).facts
         except (fhe.InputError, InputError):
             raise Refusal(422, "invalid", "a sealed query cannot be read") from None
+        if facts.querier != caller.name:
+            raise Refusal(422, "invalid", "a sealed query is another querier's")
         found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
         if found != (batch, name, opening.queries, opening.quorum, opening.expires):
             raise Refusal(422, "invalid", "a sealed query is not of this batch")
-        if not federation.masked and facts.public != federation.public.fingerprint:
+        if public is not None and facts.public != public:
             raise Refusal(422, "invalid", "another public key than the one registered here")
         sums.add((facts.public, facts.degree))
     if not federation.masked:
@@ -111,8 +121,8 @@ def accept_contribution(
     """Keeps a contribution; 201, or 200 where it was there before."""
     try:
         contribution = fhe.Contribution.from_bytes(content, source="contribution")
-        caller.federation.check(contribution, caller.name, batch.name, batch.queries)
-    except fhe.InputError as error:
+        caller.federation.check(contribution, caller.name, batch)
+    except (fhe.InputError, InputError) as error:
         raise Refusal(422, "invalid", str(error)) from None
     if store.accept(batch, caller.name, content):
         return 201

@@ -8,10 +8,12 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 import fhe
@@ -44,6 +46,7 @@ from secure_fl.service.sealed_query import (
     open_query,
     open_salted_query,
 )
+from secure_fl.service.shares import Share, shares_of
 from secure_fl.service.watch import DriftWatch
 
 log = logging.getLogger("securefl.service")
@@ -61,12 +64,15 @@ class ContributorPolicy:
     Attributes:
         quorum: least quorum of a batch that it answers; an answer of few contributors says much
             about the records of each.
-        daily_queries: queries answered in any 24 hours; who may ask without limit learns whose
-            records a head was made of.
+        daily_queries: queries answered in any 24 hours, to all queriers together; who may ask
+            without limit learns whose records a head was made of.
+        quotas: of these, by querier; the others have equal parts of what is left
+            (`secure_fl.service.shares`).
         near: two queries whose distance is at most this part of the larger norm are nearly the
             same; a batch with two such ones is declined.
         repeats: times that nearly the same query is answered in any 24 hours, in batches of its
-            own: each time a querier with an accomplice may learn a bit of this client's code.
+            own, to all queriers together, each of whom has an equal part: each time a querier with
+            an accomplice may learn a bit of this client's code.
         degree: of the rule masked, the least number of contributors that it masks with, 0 for all
             others. On a ring fewer of all contributors may collude, and a cheating evaluator opens
             parts of a sum (`secure_fl.service.masked_words.sum_parameters`).
@@ -74,6 +80,7 @@ class ContributorPolicy:
 
     quorum: int = 2
     daily_queries: int = 10_000
+    quotas: Mapping[str, int] = field(factory=dict)
     near: float = 1e-3
     repeats: int = 3
     degree: int = 0
@@ -101,7 +108,8 @@ class Contributor:
         member: its name and secrets.
         manifest: of the federation.
         head: its own.
-        key: the querier's public key; None of the rule masked, which has none.
+        keys: public keys of the queriers that are answered, by name; empty of the rule masked,
+            which has none.
         terms: its owner's.
         outbox: its memory.
         metrics: counters.
@@ -112,7 +120,7 @@ class Contributor:
     member: Member
     manifest: Manifest
     head: Head
-    key: fhe.PublicKey | None
+    keys: Mapping[str, fhe.PublicKey]
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
@@ -120,10 +128,23 @@ class Contributor:
     answers: AnswersBook | None = None
 
     @property
-    def public(self) -> fhe.PublicKey:
-        """The querier's public key, of a federation whose rule has one."""
-        assert self.key is not None
-        return self.key
+    def shares(self) -> dict[str, Share]:
+        """What each querier may ask.
+
+        Raises:
+            InputError: the terms leave one with nothing.
+        """
+        terms = self.terms
+        parts = terms.daily_queries, terms.repeats, terms.quotas
+        return shares_of(*parts, self.manifest.queriers)
+
+    def asked(self, now: float) -> dict[str, tuple[int, int]]:
+        """Of each querier the queries answered in the last 24 hours, and how many it may ask."""
+        since = now - DAY
+        return {
+            name: (self.outbox.queries_since(since, name), share.queries)
+            for name, share in self.shares.items()
+        }
 
     def part(self, data: bytes, batch: str, now: float) -> MaskedPart:
         """This client's part in the masked sum of a sealed query; the batch is remembered.
@@ -131,29 +152,46 @@ class Contributor:
         Args, Raises: as `answer`; also where others are told something else, or no sum has the
             quorum.
         """
-        try:
-            query = SealedQuery.from_bytes(data, self.manifest)
+        with self._declining(data) as query:
             self._check(query.facts, batch, now)
             self._check_ring(query.facts)
             opened = open_salted_query(query, self.member, self.manifest.n_features)
             features, audit, salt = opened
-            self._check_likeness(features, now)
+            asks = query.facts.querier
+            self._check_likeness(features, now, asks)
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
             if audit is not None:
                 refuse_known(self.manifest)
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
-            told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit))
+            told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit), asks)
             part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
             self._book(part, query.facts)
+        # Before anything leaves: whatever happens from here on, it takes part once.
+        self._keep(query.facts, None, now, features, measures)
+        return part
+
+    @contextmanager
+    def _declining(self, data: bytes) -> Iterator[SealedQuery]:
+        """The sealed query that a block works on; what is found wrong with it declines it."""
+        try:
+            yield SealedQuery.from_bytes(data, self.manifest)
         except (InputError, fhe.InputError, MeasureError, ProtocolError) as error:
             raise Declined(str(error)) from None
-        # Before anything leaves: whatever happens from here on, it takes part once.
-        self.outbox.keep(batch, query.facts.queries, None, now, features)
+
+    def _keep(
+        self,
+        facts: Facts,
+        made: bytes | None,
+        now: float,
+        features: NDArray[np.float32],
+        measures: NDArray[np.floating[Any]],
+    ) -> None:
+        self.outbox.keep(facts.batch, facts.queries, made, now, features, facts.querier)
+        self.metrics.answered.labels(facts.querier).inc(facts.queries)
         if self.watch is not None:
             self.watch.seen(measures, now)
-        return part
 
     def _book(self, part: MaskedPart, facts: Facts) -> None:
         if isinstance(part.coding, VoteCoding):
@@ -172,46 +210,42 @@ class Contributor:
             Declined: it is not the querier's, not for this client, answered before, expired, or
                 against the terms.
         """
-        try:
-            query = SealedQuery.from_bytes(data, self.manifest)
+        with self._declining(data) as query:
             self._check(query.facts, batch, now)
+            public = self.keys[query.facts.querier]
             features, audit = open_query(query, self.member, self.manifest.n_features)
-            self._check_likeness(features, now)
+            self._check_likeness(features, now, query.facts.querier)
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
             position = self.manifest.client_index(self.member.name)
             if audit is not None:
-                codes = audit.mix(codes, position, self.public.parameters)
-        except (InputError, fhe.InputError, MeasureError) as error:
-            raise Declined(str(error)) from None
+                codes = audit.mix(codes, position, public.parameters)
         made = fhe.contribute(
             codes,
-            self.public,
+            public,
             contributor=position,
             name=self.member.name,
             federation=self.manifest.fingerprint,
             batch=batch,
         ).to_bytes()
-        self.outbox.keep(batch, query.facts.queries, made, now, features)
-        if self.watch is not None:
-            self.watch.seen(measures, now)
+        self._keep(query.facts, made, now, features, measures)
         return made
 
-    def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
-        terms = self.terms
+    def _check_likeness(self, features: NDArray[np.float32], now: float, querier: str) -> None:
+        terms, allowed = self.terms, self.shares[querier].repeats
         pair = first_pair(features, terms.near)
         if pair is not None:
             raise Declined(
                 f"queries {pair[0]} and {pair[1]} are nearly the same, which this client's terms"
                 f" ({terms.near:g} of their norm) do not allow in one batch; ask once"
             )
-        earlier = self.outbox.asked_since(now - DAY, features.shape[1])
+        earlier = self.outbox.asked_since(now - DAY, features.shape[1], querier)
         counts = count_before(features, earlier, terms.near)
         often = int(counts.argmax())
-        if counts[often] >= terms.repeats:
+        if counts[often] >= allowed:
             raise Declined(
                 f"query {often} was answered {counts[often]} times in 24 hours, this client's terms"
-                f" allow {terms.repeats}"
+                f" allow {allowed}"
             )
 
     def _check_ring(self, facts: Facts) -> None:
@@ -224,12 +258,17 @@ class Contributor:
             )
 
     def _check(self, facts: Facts, batch: str, now: float) -> None:
-        asked = self.outbox.queries_since(now - DAY) + facts.queries
+        asked = self.outbox.queries_since(now - DAY, facts.querier) + facts.queries
+        allowed, key = self.shares[facts.querier].queries, self.keys.get(facts.querier)
         checks = (
             (facts.batch == batch, "a sealed query of another batch"),
             (facts.contributor == self.member.name, "sealed to another client"),
             (
-                self.key is None or facts.public == self.key.fingerprint,
+                self.manifest.summed or key is not None,
+                f"this client has no public key of the querier {facts.querier!r}",
+            ),
+            (
+                key is None or facts.public == key.fingerprint,
                 "another public key than this client has",
             ),
             (now < facts.expires, "expired"),
@@ -239,9 +278,8 @@ class Contributor:
                 f"quorum {facts.quorum}, this client's terms ask for {self.terms.quorum}",
             ),
             (
-                asked <= self.terms.daily_queries,
-                f"{asked} queries in 24 hours, this client's terms allow"
-                f" {self.terms.daily_queries}",
+                asked <= allowed,
+                f"{asked} queries in 24 hours, this client's terms allow {allowed}",
             ),
         )
         for fine, reason in checks:
@@ -301,14 +339,15 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
             # Closed or expired since it was listed.
             return
         try:
-            if contributor.key is None:
+            if contributor.manifest.summed:
                 contributor.part(sealed.content, batch, time.time()).run(channel, stop)
                 contributor.metrics.contributions.inc()
                 return
             made = contributor.answer(sealed.content, batch, time.time())
         except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
             log.warning("a batch is declined: %s", reason)
-            _decline(contributor, channel, batch, str(reason))
+            asks = _asker(contributor.manifest, sealed.content)
+            _decline(contributor, channel, batch, asks, str(reason))
             return
         except (sqlite3.Error, OSError):
             # The machine's trouble and not the batch's: the turn fails, and is tried again.
@@ -319,7 +358,8 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
         except Exception as error:
             # One batch that cannot be answered must not keep the others from it.
             log.error("a batch cannot be answered: %s", type(error).__name__)
-            _decline(contributor, channel, batch, "this client failed over it; see its log")
+            asks = _asker(contributor.manifest, sealed.content)
+            _decline(contributor, channel, batch, asks, "this client failed over it; see its log")
             return
     sent = channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution")
     if sent.status >= 300 and sent.status not in _FINAL:
@@ -332,10 +372,24 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
     elif sent.status not in (404, 409):
         # Closed and expired batches are nothing to speak of; this one will not be taken later.
         log.error("the evaluator did not take a contribution (%d)", sent.status)
-        _decline(contributor, channel, batch, "its contribution was refused; see its log")
+        asks = contributor.outbox.querier(batch)
+        _decline(contributor, channel, batch, asks, "its contribution was refused; see its log")
 
 
-def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:
+def _asker(manifest: Manifest, data: bytes) -> str | None:
+    """The querier that signed a sealed query; None where none of several is known to have."""
+    try:
+        return SealedQuery.from_bytes(data, manifest).facts.querier
+    except (InputError, fhe.InputError):
+        return manifest.queriers[0] if len(manifest.queriers) == 1 else None
+
+
+def _decline(
+    contributor: Contributor, channel: Channel, batch: str, asks: str | None, reason: str
+) -> None:
+    """Declines a batch; who asked hears why, and nobody else."""
     contributor.metrics.refusals.labels("declined").inc()
-    sealed = seal_reason(contributor.member, contributor.manifest, batch, reason)
+    sealed = b""
+    if asks is not None:
+        sealed = seal_reason(contributor.member, contributor.manifest, batch, asks, reason)
     channel.heard("DELETE", f"/batches/{batch}/query", sealed, what="declining a batch")

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from secure_fl.service.supervision import PATIENCE
 
@@ -24,7 +24,8 @@ class Limits:
     Attributes:
         rate: requests a second of one member, in the long run.
         burst: requests of one member at once.
-        queue: batches at once that are not answered yet, in all federations.
+        queue: batches at once that are not answered yet, in all federations; each of the queriers
+            has an equal part of them to itself.
         queries: of one batch.
         seconds: that a body may take to arrive.
         lifetime: seconds that a batch may wait for contributions.
@@ -46,6 +47,13 @@ class Limits:
     attempts: int = 3
     failing: float = PATIENCE
     database: float = DATABASE_WAIT
+
+    def shared_by(self, queriers: int) -> "Limits":
+        """With the part of the queue that each of so many queriers has, at least 1.
+
+        No querier fills it for another, or sees by a full queue how much another asks.
+        """
+        return evolve(self, queue=max(1, self.queue // max(1, queriers)))
 
 
 class Buckets:

@@ -1,4 +1,7 @@
-"""The federations that an evaluator serves: a folder each, with what the parties gave it."""
+"""The federations that an evaluator serves: a folder each, with what the parties gave it.
+
+Each querier's keys lie apart and serve its own batches alone (`secure_fl.service.key_folders`).
+"""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,6 +16,8 @@ from secure_fl.crypto.keys import Directory
 from secure_fl.errors import InputError
 from secure_fl.heads.codes import rule_parameters
 from secure_fl.heads.manifest import Manifest, load_manifest
+from secure_fl.service.batch import Batch
+from secure_fl.service.key_folders import key_folders, refuse_shared
 from secure_fl.service.members import signature_keys
 
 _ROOM = 4096
@@ -20,19 +25,33 @@ _ROOM = 4096
 
 
 @frozen
+class Registered:
+    """What a querier gave to the evaluator.
+
+    Attributes:
+        folder: holds public.key and evaluation.key.
+        public: its public key.
+    """
+
+    folder: Path
+    public: fhe.PublicKey
+
+
+@frozen
 class Federation:
     """A registered federation.
 
     Attributes:
-        folder: holds federation.json, public.key and evaluation.key.
+        folder: holds federation.json, and the queriers' keys.
         manifest: its public facts, with its members' keys.
-        key: the querier's public key; None of the rule masked, which has none.
+        keys: of each querier that is served here, by name; empty of the rule masked, which has
+            none.
         members: keys that check signatures, by name.
     """
 
     folder: Path
     manifest: Manifest
-    key: fhe.PublicKey | None
+    keys: Mapping[str, Registered]
     members: Directory
 
     @property
@@ -46,19 +65,28 @@ class Federation:
         return self.manifest.clients
 
     @property
-    def masked(self) -> bool:
-        """Whether its rule is the secure sum."""
-        return self.key is None
+    def queriers(self) -> tuple[str, ...]:
+        """Of the manifest."""
+        return self.manifest.queriers
 
     @property
-    def public(self) -> fhe.PublicKey:
-        """The querier's public key, of a federation whose rule has one."""
-        assert self.key is not None
-        return self.key
+    def masked(self) -> bool:
+        """Whether its rule is the secure sum."""
+        return self.manifest.summed
 
-    def contribution_bytes(self, queries: int) -> int:
-        """The most bytes that a contribution to so many queries has."""
-        return ciphertext_bytes(self.public, queries) + _ROOM
+    def registered(self, querier: str) -> Registered:
+        """A querier's keys, of a federation whose rule has some.
+
+        Raises:
+            InputError: they are not here.
+        """
+        if querier not in self.keys:
+            raise InputError(f"no keys of the querier {querier!r} are registered here")
+        return self.keys[querier]
+
+    def contribution_bytes(self, querier: str, queries: int) -> int:
+        """The most bytes that a contribution to so many queries of a querier has."""
+        return ciphertext_bytes(self.registered(querier).public, queries) + _ROOM
 
     def opening_bytes(self, queries: int) -> int:
         """The most bytes that the opening of a batch of so many queries has."""
@@ -66,25 +94,27 @@ class Federation:
         # Base64 makes four of three.
         return len(self.manifest.clients) * (sealed * 4 // 3 + _ROOM)
 
-    def check(self, contribution: fhe.Contribution, client: str, batch: str, queries: int) -> None:
-        """Refuses a contribution that is not this client's to this batch.
+    def check(self, contribution: fhe.Contribution, client: str, batch: Batch) -> None:
+        """Refuses a contribution that is not this client's to this batch of its querier.
 
         Raises:
             ContributionError: so; says what differs.
+            InputError: no keys of the querier are here.
         """
+        public = self.registered(batch.querier).public
         facts = (
-            ("rule parameters", contribution.parameters, self.public.parameters),
-            ("key", contribution.key, self.public.key),
-            ("public key", contribution.public, self.public.fingerprint),
+            ("rule parameters", contribution.parameters, public.parameters),
+            ("key", contribution.key, public.key),
+            ("public key", contribution.public, public.fingerprint),
             ("federation", contribution.federation, self.manifest.fingerprint),
-            ("query batch", contribution.batch, batch),
-            ("number of queries", contribution.queries, queries),
+            ("query batch", contribution.batch, batch.name),
+            ("number of queries", contribution.queries, batch.queries),
             ("name", contribution.name, client),
             ("position", contribution.contributor, self.manifest.client_index(client)),
             (
                 "bytes of ciphertext",
                 len(contribution.content),
-                ciphertext_bytes(self.public, queries),
+                ciphertext_bytes(public, batch.queries),
             ),
         )
         for name, found, expected in facts:
@@ -104,7 +134,15 @@ def load_federation(folder: Path) -> Federation:
     manifest = load_manifest(folder)
     members = signature_keys(manifest)
     if manifest.summed:
-        return Federation(folder, manifest, None, members)
+        return Federation(folder, manifest, {}, members)
+    folders = key_folders(folder, manifest)
+    keys = {name: _registered(own, manifest) for name, own in folders.items()}
+    refuse_shared({name: each.public for name, each in keys.items()}, folder)
+    return Federation(folder, manifest, keys, members)
+
+
+def _registered(folder: Path, manifest: Manifest) -> Registered:
+    """A querier's keys, if they belong together and with the federation."""
     public = tfhe_public_key(fhe.load_public_key(folder), user="the service")
     evaluation = load_evaluation_keys(folder)
     found = public.parameters
@@ -117,7 +155,7 @@ def load_federation(folder: Path) -> Federation:
     if public.key != evaluation.fingerprint:
         raise InputError(f"{folder}: public.key and evaluation.key are of different key folders")
     evaluation.check()
-    return Federation(folder, manifest, public, members)
+    return Registered(folder, public)
 
 
 def succeeded_by(federations: Mapping[str, Federation]) -> dict[str, str]:

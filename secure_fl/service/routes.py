@@ -1,4 +1,4 @@
-"""The evaluator's routes, for the querier and for the clients."""
+"""The evaluator's routes, for queriers, each for its own batches, and for the clients."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import fastapi
 from fastapi import FastAPI, Path, Query, Request
 
+from secure_fl.errors import InputError
 from secure_fl.service.arrivals import accept_contribution, open_batch
 from secure_fl.service.batch import Batch
 from secure_fl.service.declining import MOST_BYTES
@@ -30,7 +31,7 @@ BINARY: dict[str, Any] = {
 
 
 def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
-    """Adds what the querier may call."""
+    """Adds what a querier may call, of its own batches."""
     path = "/v1/{federation}/batches/{batch}"
     opening = {"content": {"application/json": {"schema": Opening.model_json_schema()}}}
 
@@ -166,7 +167,10 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         found = await evaluator.batch(caller, batch)
         if found.agreed:
             raise Refusal(409, "state", "the rule of this federation is a secure sum")
-        limit = caller.federation.contribution_bytes(found.queries)
+        try:
+            limit = caller.federation.contribution_bytes(found.querier, found.queries)
+        except InputError as error:
+            raise Refusal(409, "keys", str(error)) from None
         content = await evaluator.gate.body(request, caller, limit)
         status = await asyncio.to_thread(
             accept_contribution, evaluator.store, caller, found, content

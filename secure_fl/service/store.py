@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from fhe.envelope import PRIVATE
+from secure_fl.crypto.identities import QUERIER
 from secure_fl.service.batch import COLUMNS, Batch
 from secure_fl.service.limits import DATABASE_WAIT
 
@@ -37,7 +38,6 @@ CREATE TABLE IF NOT EXISTS batches (
     attempts INTEGER NOT NULL DEFAULT 0,
     done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
     present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
-    agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
     UNIQUE (federation, batch)
 );
 CREATE TABLE IF NOT EXISTS exchanges (
@@ -59,6 +59,7 @@ _LATER = (
     ("parts", "refusal", "BLOB"),
     ("batches", "agreed", "TEXT NOT NULL DEFAULT ''"),
     ("batches", "degree", "INTEGER NOT NULL DEFAULT 0"),
+    ("batches", "querier", f"TEXT NOT NULL DEFAULT '{QUERIER}'"),
 )
 """Columns that databases of earlier releases have not."""
 FETCHED = "its answer was fetched and erased; ask again as a new batch"
@@ -114,20 +115,21 @@ class Store:
         queue: int,
         agreed: str = "",
         degree: int = 0,
+        querier: str = QUERIER,
     ) -> Literal["opened", "exists", "full"]:
         """Adds a batch, with the sealed query of every client.
 
         Returns:
-            "exists" where a batch of that name does, "full" where `queue` batches wait.
+            "exists" where a batch of that name does, "full" where `queue` of the querier's wait.
         """
         with self.transaction() as db:
-            if self._waiting() >= queue:
+            if self._waiting(federation, querier) >= queue:
                 return "full"
             times = (patient_until, expires)
-            row = (federation, batch, opening, queries, quorum, *times, agreed, degree)
+            row = (federation, batch, opening, queries, quorum, *times, agreed, degree, querier)
             done = db.execute(
                 "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
-                " patient_until, expires, agreed, degree) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " patient_until, expires, agreed, degree, querier) VALUES (?,?,?,?,?,?,?,?,?,?)",
                 row,
             )
             if done.rowcount != 1:
@@ -146,11 +148,11 @@ class Store:
         with self._lock:
             return self._waiting()
 
-    def states(self) -> dict[str, int]:
-        """How many batches are in each state."""
+    def states(self) -> dict[tuple[str, str], int]:
+        """How many batches of each querier are in each state."""
         with self._lock:
-            rows = self._db.execute("SELECT state, count(*) FROM batches GROUP BY state")
-            return dict(rows.fetchall())
+            rows = "SELECT querier, state, count(*) FROM batches GROUP BY querier, state"
+            return {(querier, state): count for querier, state, count in self._db.execute(rows)}
 
     def asked(self, federation: str, client: str) -> list[str]:
         """Names of batches that wait for a client's contribution, the oldest first."""
@@ -337,9 +339,10 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
-    def _waiting(self) -> int:
-        query = f"SELECT count(*) FROM batches WHERE state IN {_OPEN}"
-        return int(self._db.execute(query).fetchone()[0])
+    def _waiting(self, *querier: str) -> int:
+        whose = "federation = ? AND querier = ? AND " if querier else ""
+        query = f"SELECT count(*) FROM batches WHERE {whose}state IN {_OPEN}"
+        return int(self._db.execute(query, querier).fetchone()[0])
 
     def _find(self, condition: str, *values: str | int) -> Batch | None:
         row = self._db.execute(

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 import fhe
 from fhe.keys import load_evaluation_keys
 from fhe.knockout import calls_of
-from secure_fl.errors import ServiceError
+from secure_fl.errors import InputError, ServiceError
 from secure_fl.service.batch import Batch
 from secure_fl.service.cluster import LONGEST, Calling, Remote, evaluate_on
 from secure_fl.service.registry import Federation, load_federations
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
             federation = federations[batch.federation]
             answer = evaluate_batch(store, federation, batch, speak, workers, longest)
             store.finish(batch, answer.to_bytes(), time.time())
-        except (fhe.InputError, fhe.errors.LibraryError, ServiceError) as error:
+        except (fhe.InputError, InputError, fhe.errors.LibraryError, ServiceError) as error:
             _say(speak, failed=str(error))
         except sqlite3.OperationalError as error:
             # Not the batch's fault, so not one of its attempts.
@@ -100,9 +100,10 @@ def evaluate_batch(
 
     Raises:
         ContributionError: a ciphertext does not fit the circuit.
-        InputError: the registered keys cannot be used.
+        InputError: the registered keys cannot be used, or the querier's are not here any more.
         ServiceError: no worker is left.
     """
+    own = federation.registered(batch.querier)
     messages = []
     for position, client in enumerate(federation.manifest.clients):
         found = store.contribution(batch, client) if client in batch.present else None
@@ -113,7 +114,7 @@ def evaluate_batch(
         messages.append(
             fhe.neutral(
                 batch.queries,
-                federation.public,
+                own.public,
                 contributor=position,
                 name=client,
                 federation=batch.federation,
@@ -125,13 +126,13 @@ def evaluate_batch(
         return evaluate_on(
             workers,
             messages,
-            federation.folder,
+            own.folder,
             progress=lambda _phase, done, total: _say(speak, done=done, total=total),
             dropped=lambda name, why: log.warning('worker "%s" is asked no more: %s', name, why),
             patience=WORKERS_AWAY,
             longest=longest,
         )
-    done, total = 0, calls_of(federation.public.parameters, batch.queries)
+    done, total = 0, calls_of(own.public.parameters, batch.queries)
 
     def progress(phase: str, _done: int, _total: int) -> None:
         nonlocal done
@@ -139,9 +140,7 @@ def evaluate_batch(
             done += 1
             _say(speak, done=done, total=total)
 
-    return fhe.evaluate(
-        messages, _evaluation_keys(federation.folder), federation.public, progress=progress
-    )
+    return fhe.evaluate(messages, _evaluation_keys(own.folder), own.public, progress=progress)
 
 
 @lru_cache(maxsize=4)

@@ -210,7 +210,7 @@ def test_a_contributors_reason_reaches_the_querier(made, players):
     # The evaluator passes it on unread.
     assert reason.encode() not in str(status).encode()
     for client in ("south", "west"):
-        words = seal_reason(players.member(client), made.manifest, batch, "not today")
+        words = seal_reason(players.member(client), made.manifest, batch, "querier", "not today")
         players.channel(client).expect("DELETE", f"/batches/{batch}/query", words, what="declining")
     with pytest.raises(ServiceError) as caught:
         players.fetch(batch)
@@ -221,7 +221,7 @@ def test_a_contributors_reason_reaches_the_querier(made, players):
 
 def test_a_refusal_is_its_clients_own_or_none(made, players):
     querier, north = players.member("querier"), players.member("north")
-    words = seal_reason(north, made.manifest, "b", "x\n\x1b[2J" + "y" * 2000)
+    words = seal_reason(north, made.manifest, "b", "querier", "x\n\x1b[2J" + "y" * 2000)
     said = open_reason(words, querier, made.manifest, "b", "north")
     assert re.fullmatch(r"x \[2Jy{494}", said)
     assert len(words) < MOST_BYTES

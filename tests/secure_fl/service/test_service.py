@@ -206,7 +206,7 @@ def test_contributions_that_do_not_belong_are_refused(players, batch, other):
     good = {"name": "north", "federation": players.manifest.fingerprint, "batch": batch}
     foreign = fhe.load_public_key(other.folder / "north")
 
-    def made(public=contributor.public, position=0, **changes):
+    def made(public=contributor.keys["querier"], position=0, **changes):
         facts = {**good, **changes}
         mine = codes[:, position]
         return fhe.contribute(mine, public, contributor=position, **facts).to_bytes()
