@@ -1,4 +1,4 @@
-"""`securefl serve identity` and `serve enrol`: who the parties of a federation are."""
+"""`securefl serve identity` and `serve enrol`: who the parties are; and how much each may ask."""
 
 from pathlib import Path
 
@@ -8,6 +8,14 @@ from cli.output import Output, output_options
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+quota_option = click.option(
+    "--quota",
+    "quotas",
+    multiple=True,
+    metavar="NAME=QUERIES",
+    help="A querier's part of --daily-queries, 0 for none; once for each.",
+)
 
 
 @click.command()
@@ -79,3 +87,14 @@ def enrol(
         f"{path}: federation {manifest.fingerprint}, asked by {', '.join(manifest.queriers)}; give"
         " it to all parties, and compare this fingerprint by another way",
     )
+
+
+def quotas_of(given: tuple[str, ...]) -> dict[str, int]:
+    """What --quota says, by querier."""
+    found: dict[str, int] = {}
+    for each in given:
+        name, _, number = each.rpartition("=")
+        if not name or not number.isdecimal() or name in found:
+            raise click.UsageError(f"--quota {each[:80]!r}: expected NAME=QUERIES, once for each")
+        found[name] = int(number)
+    return found

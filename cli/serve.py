@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cli.enrol import enrol, identity
+from cli.enrol import enrol, identity, quota_option, quotas_of
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
@@ -156,16 +156,6 @@ def evaluator(
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
 
-def _quotas(given: tuple[str, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in given:
-        name, _, number = each.rpartition("=")
-        if not name or not number.isdecimal() or name in found:
-            raise click.UsageError(f"--quota {each[:80]!r}: expected NAME=QUERIES, once for each")
-        found[name] = int(number)
-    return found
-
-
 @serve.command()
 @click.argument("run", type=_folder)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
@@ -217,13 +207,7 @@ def _quotas(given: tuple[str, ...]) -> dict[str, int]:
     show_default=True,
     help="In any 24 hours, for all queriers together; each has an equal part.",
 )
-@click.option(
-    "--quota",
-    "quotas",
-    multiple=True,
-    metavar="NAME=QUERIES",
-    help="A querier's part of --daily-queries, 0 for none; once for each.",
-)
+@quota_option
 @click.option(
     "--near",
     default=1e-3,
@@ -291,7 +275,7 @@ def contributor(
     terms = ContributorPolicy(
         quorum=least,
         daily_queries=daily_queries,
-        quotas=_quotas(quotas),
+        quotas=quotas_of(quotas),
         near=near,
         repeats=repeats,
         degree=min_degree,

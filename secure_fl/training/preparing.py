@@ -12,6 +12,7 @@ from secure_fl.privacy.promises import Promise
 from secure_fl.trainers.feature_moments import SPREADS, Spread, scaling_of_moments, summed_moments
 from secure_fl.trainers.head_tuning import HeadChoice
 from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads, RecordPrivateHeads
+from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.released_scaling import OTHERWISE, MomentsClip, refuse_released
 
@@ -110,7 +111,9 @@ def known_scaling(
         words = ", ".join(get_args(ScalingWord))
         raise InputError(f"scaling: {scaling!r}, expected one of {words}")
     if promise is not None and kind not in PUBLIC:
-        sums = isinstance(method, RecordPrivateHeads) or getattr(method, "hides_records", False)
+        sums = isinstance(method, RecordPrivateHeads | NetworkSettings) or getattr(
+            method, "hides_records", False
+        )
         if not isinstance(scaling, str):
             raise InputError(
                 "scaling: these means and deviations of the clients' records are not private, and"

@@ -5,9 +5,10 @@ follows. Their noise, and that of what follows, is fixed before either is drawn.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import numpy as np
@@ -21,6 +22,7 @@ from secure_fl.federation import Client, Federation, SecureAggregation, calibrat
 from secure_fl.privacy.ledgers import Shelf
 from secure_fl.privacy.promises import Promise, RecordPromise, ReleasePromise, record_privacy
 from secure_fl.trainers.feature_moments import Spread
+from secure_fl.trainers.linear._record_noise import SumNoise
 from secure_fl.trainers.private_moments import (
     Changed,
     PublicClip,
@@ -30,12 +32,17 @@ from secure_fl.trainers.private_moments import (
     private_moments,
 )
 
+if TYPE_CHECKING:
+    # It comes with torch.
+    from secure_fl.trainers.networks.promise import DPSGD
+
 MomentsClip: TypeAlias = float | tuple[float, float] | Scaling
 """Public: an L2 norm of records, one range of all features, or a scaling of the kind "range"."""
 SHARE = 0.05
 """Of the budget of Gaussian noise (squared inverse noise multiplier) for the moments."""
 RELEASE_SHARE = 0.1
-"""Of the epsilon of releases per element, whose noise adds up less well with Gaussian noise."""
+"""Of epsilon that moments alone would cost beside releases per element, whose noise adds up less
+well with Gaussian noise, and beside sampled steps."""
 OTHERWISE = "scale by public ranges (--scaling range --public FILE), or not (--scaling none)"
 
 
@@ -63,7 +70,7 @@ def refuse_released(promise: Promise, clip: MomentsClip | None, *, sums: bool) -
     Args:
         promise: of the run.
         clip: public, or None.
-        sums: whether the method is one of masked sums that hide every record.
+        sums: whether the method hides every record.
 
     Raises:
         InputError: another promise, one whose unit would depend on them, or no clip.
@@ -71,8 +78,8 @@ def refuse_released(promise: Promise, clip: MomentsClip | None, *, sums: bool) -
     if not (isinstance(promise, ReleasePromise) or (isinstance(promise, RecordPromise) and sums)):
         raise InputError(
             "scaling: means and deviations of the clients' records are not private, and these"
-            " options promise privacy; heads' releases and methods of masked sums that hide every"
-            f" record have them under noise, others {OTHERWISE}"
+            " options promise privacy; heads' releases and methods that hide every record have them"
+            f" under noise, others {OTHERWISE}"
         )
     if isinstance(promise, ReleasePromise):
         _refuse_unit(promise)
@@ -185,6 +192,7 @@ class ReleasedScaling:
     unit_rows: bool
     released: ReleasedMoments | None = None
     _of_records: str = ""
+    _parts: int = 0
 
     def __call__(
         self,
@@ -207,29 +215,77 @@ class ReleasedScaling:
                 spent.
             QuorumError: fewer clients survived than the threshold; the books keep the event.
         """
-        if len(clients) < 2:
-            raise InputError("scaling: 1 client, its sum would be its own; 2 are needed")
-        features = clients[0].n_features
-        public, terms = clip_of(self.clip, features), terms_of(promise, features)
-        members = [Client(each.name, each.X, each.y) for each in clients]
-        with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
-            noise = noise_of_moments(fed, public, terms.multiplier, terms.changed)
-            spent = moments_event(features, terms.unit, noise.multiplier)
-            # Before anything is spent: both fit, or neither is begun.
-            names = [each.name for each in clients]
-            ledger = _checked(promise, names, books, spent, terms.later)
-            digest = ledger.spend(spent)
-            facts = private_moments(fed, public, noise)
+        terms, names = terms_of(promise, clients[0].n_features), [each.name for each in clients]
+
+        def room(spent: dp.Event) -> dp.Ledger:
+            return _checked(promise, names, books, spent, terms.later)
+
+        sized = terms.changed, terms.unit, terms.multiplier
+        scaling, noise = self._released(clients, sized, room, seed)
         if terms.changed == "element":
+            public = clip_of(self.clip, clients[0].n_features)
             ratio = public.sensitivity("element") / public.sensitivity("replace")
             record = dp.compose([], [dp.Gaussian(noise.multiplier * ratio)], promise.delta)
             self._of_records = (
                 f". For whole records the means and deviations alone imply {record.epsilon:.4g} at"
                 f" delta {promise.delta:g}, which adds up with what the release implies"
             )
-        self.released = ReleasedMoments(*facts, event=digest)
-        scaling = self.released.scaling(self.factor, unit_rows=self.unit_rows, spread=self.spread)
         return scaling, terms.left
+
+    def beside_steps(
+        self,
+        clients: Sequence[Dataset],
+        promise: "DPSGD",
+        room: "Callable[[DPSGD, dp.Event], dp.Ledger]",
+        seed: int,
+    ) -> "tuple[Scaling, DPSGD]":
+        """The scaling, and the promise of local steps that the moments are in.
+
+        Args:
+            clients: at least 2.
+            promise: of the whole run.
+            room: the books, if they have room for that event and then a run of that promise.
+            seed: of the experiment's randomness.
+
+        Raises:
+            InputError, dp.BudgetError, QuorumError: as a call.
+        """
+        unit = dp.Membership("record contribution")
+        alone = calibrate(RELEASE_SHARE * promise.epsilon, promise.delta, 1)
+        left = promise
+
+        def planned(spent: dp.Event) -> dp.Ledger:
+            nonlocal left
+            assert spent.gaussian is not None
+            left = replace(promise, beside=spent.gaussian.noise_multiplier)
+            return room(left, spent)
+
+        scaling, _ = self._released(clients, ("add-remove", unit, alone), planned, seed)
+        return scaling, left
+
+    def _released(
+        self,
+        clients: Sequence[Dataset] | Sequence[TargetSet],
+        sized: tuple[Changed, Adjacency, float],
+        room: Callable[[dp.Event], dp.Ledger],
+        seed: int,
+    ) -> tuple[Scaling, SumNoise]:
+        changed, unit, multiplier = sized
+        if len(clients) < 2:
+            raise InputError("scaling: 1 client, its sum would be its own; 2 are needed")
+        features = clients[0].n_features
+        public = clip_of(self.clip, features)
+        members = [Client(each.name, each.X, each.y) for each in clients]
+        with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
+            noise = noise_of_moments(fed, public, multiplier, changed)
+            spent = moments_event(features, unit, noise.multiplier)
+            # Before anything is spent: both fit, or neither is begun.
+            digest = room(spent).spend(spent)
+            facts = private_moments(fed, public, noise)
+            self._parts = fed.threshold
+        self.released = ReleasedMoments(*facts, event=digest)
+        found = self.released.scaling(self.factor, unit_rows=self.unit_rows, spread=self.spread)
+        return found, noise
 
     def stated(
         self, statements: Sequence[tuple[str, dp.Statement]]
@@ -240,7 +296,8 @@ class ReleasedScaling:
         """
         said = (
             "the features were scaled by means and deviations that were released before, of records"
-            f" clipped to public numbers; the books hold both{self._of_records}"
+            f" clipped to public numbers, under the noise of at least {self._parts} clients that"
+            f" follow the protocol; the books hold both{self._of_records}"
         )
         return [
             (name, attrs.evolve(each, assumptions=(*each.assumptions, said)))

@@ -249,7 +249,7 @@ def _fit_model(
     if isinstance(method, LinearSettings):
         fitted = _fit_linear(clients, method, noise, promise, books, encoder, options, release)
     else:
-        fitted = _fit_network(clients, method, noise, promise, books, options)
+        fitted = _fit_network(clients, method, noise, promise, books, options, release)
     if aside is not None:
         free()
         if checkpoint is not None:
@@ -299,8 +299,10 @@ def _fit_linear(
             class_texts=method.takes_class_texts,
         )
     fitted = train_linear_model(clients, method, privacy=privacy, **options)
-    if release is None:
-        return fitted
+    return fitted if release is None else _remarked(fitted, release)
+
+
+def _remarked(fitted: FittedModel, release: ReleasedScaling) -> FittedModel:
     return replace(fitted, remarks=(*fitted.remarks, release.remark()))
 
 
@@ -311,9 +313,10 @@ def _fit_network(
     promise: Promise | None,
     books: Path | Shelf | None,
     options: dict[str, Any],
+    release: ReleasedScaling | None,
 ) -> FittedModel:
     from secure_fl.trainers.networks import DPSGD
-    from secure_fl.training.networks import train_network
+    from secure_fl.training.networks import prove_books, train_network
 
     hiding = None
     if isinstance(promise, RecordPromise):
@@ -325,4 +328,15 @@ def _fit_network(
     if options.pop("target_norm") is not None:
         raise InputError("target norm: has no meaning for networks; leave it out")
     clients = with_classes(clients, method.method)
-    return train_network(clients, method, client_level=noise, record_level=hiding, **options)
+    if release is not None:
+        assert hiding is not None
+        books_of = {name: options[name] for name in ("seed", "ledgers", "budget")}
+        scale, hiding = release.beside_steps(
+            clients,
+            hiding,
+            lambda each, event: prove_books(clients, method, each, event, **books_of),
+            options["seed"],
+        )
+        options = options | {"scale": scale}
+    fitted = train_network(clients, method, client_level=noise, record_level=hiding, **options)
+    return fitted if release is None else _remarked(fitted, release)

@@ -81,19 +81,33 @@ def test_heads_are_released_after_what_scales_them_in_every_clients_own_books(tm
         assert implied == (unit.kind == "element")
 
 
-def test_a_network_that_hides_records_takes_public_ranges(tmp_path):
-    """Its books are each client's own and its noise sampled; moments are no part of its plan."""
-    method = find("fedavg", "network")(rounds=1)
-    with pytest.raises(InputError, match="others scale by public ranges"):
-        train(
-            clients(),
-            method,
-            scaling="moments",
-            moments_clip=1.0,
-            promise=RecordPromise(epsilon=8.0),
-            books=tmp_path / "books",
-        )
-    assert not (tmp_path / "books").exists()
+def network(tmp_path, epsilon=8.0, **options):
+    method = find("fedavg", "network")(rounds=2, local_epochs=1, local_batch=30)
+    promise = RecordPromise(epsilon=epsilon, budget=epsilon)
+    common = {"scaling": "moments", "moments_clip": (0.0, 60.0), "books": tmp_path / "books"}
+    return train(clients(), method, promise=promise, **{**common, **options})
+
+
+def test_a_network_that_hides_records_plans_its_steps_beside_the_moments(tmp_path):
+    """In each client's own books, together within the promise; and only if both fit."""
+    fitted = network(tmp_path)
+    assert fitted.model.scale.kind == "released"
+    assert "were released for a part of the promise" in fitted.remarks[-1]
+    unit = dp.Membership("record contribution")
+    for name in ("c0", "c1", "c2"):
+        ledger = dp.Ledger.open(tmp_path / "books" / f"{name}.jsonl")
+        moments, *steps = ledger.events
+        assert moments.what == "noisy means and deviations of 2 features, for their scaling"
+        assert len(steps) == 2
+        total = ledger.get_epsilon(1e-5, unit).epsilon
+        assert 0.9 * 8 < total <= 8
+        alone = dp.compose([], [moments.gaussian], 1e-5).epsilon
+        assert alone == pytest.approx(0.1 * 8, rel=1e-2)
+        assert dp.compose([], [each.gaussian for each in steps], 1e-5).epsilon < total - 0.01
+    before = [path.read_bytes() for path in sorted((tmp_path / "books").glob("*.jsonl"))]
+    with pytest.raises(dp.BudgetError):
+        network(tmp_path, seed=1)
+    assert before == [path.read_bytes() for path in sorted((tmp_path / "books").glob("*.jsonl"))]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +129,7 @@ def test_a_network_that_hides_records_takes_public_ranges(tmp_path):
         ({**HEADS, "promise": RELEASE, "moments_clip": None}, "needs public bounds"),
         (
             {"method": "fedavg", "promise": ClientPromise(epsilon=8.0, clip=1.0)},
-            "heads' releases and methods of masked sums that hide every record have them",
+            "heads' releases and methods that hide every record have them",
         ),
         (
             {"scaling": Scaling(kind="moments", offsets=(0.0, 0.0), spreads=(1.0, 1.0))},
