@@ -645,10 +645,11 @@ def _identity(folder: Path) -> tuple[list[bytes], Read]:
 
 @parser("directory", m.of_json)
 def _directory(folder: Path) -> tuple[list[bytes], Read]:
-    from secure_fl.crypto.identities import read_directory, write_identity
+    from secure_fl.crypto.identities import MARK, read_directory, write_identity
 
     keys = {name: write_identity(folder / name) for name in ("north", "south")}
-    return [m.text_of(keys)], from_file(folder / "directory.json", read_directory)
+    asks = {**keys, "lab": MARK + write_identity(folder / "lab")}
+    return [m.text_of(keys), m.text_of(asks)], from_file(folder / "directory.json", read_directory)
 
 
 @parser("node: description of a sum", m.of_envelope(m.of_tensors))
