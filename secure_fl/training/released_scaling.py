@@ -19,6 +19,7 @@ from dp.release_plan import make_plan
 from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, SecureAggregation, calibrate
+from secure_fl.heads.statements import SCALED
 from secure_fl.privacy.ledgers import Shelf
 from secure_fl.privacy.promises import Promise, RecordPromise, ReleasePromise, record_privacy
 from secure_fl.trainers.feature_moments import Spread
@@ -295,9 +296,9 @@ class ReleasedScaling:
         Their epsilon is their own; what both cost together is in the running total of the books.
         """
         said = (
-            "the features were scaled by means and deviations that were released before, of records"
-            f" clipped to public numbers, under the noise of at least {self._parts} clients that"
-            f" follow the protocol; the books hold both{self._of_records}"
+            f"{SCALED}, of records clipped to public numbers, under the noise of at least"
+            f" {self._parts} clients that follow the protocol; the books hold"
+            f" both{self._of_records}"
         )
         return [
             (name, attrs.evolve(each, assumptions=(*each.assumptions, said)))

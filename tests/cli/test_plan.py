@@ -82,6 +82,14 @@ def test_a_plan_with_released_scaling_says_what_is_left_for_the_heads(folder):
             "dp", "account", folder / f"clients.ledgers/{name}.jsonl", "--delta", 1e-5
         )
         assert "2 events" in out
+    # What comes later is scaled by the same constants, and its statement says so still.
+    np.savez(
+        folder / "more.npz", **{k: v[:30] + (k == "X") / 9 for k, v in np.load(public).items()}
+    )
+    securefl("update", run_folder, "--client", "a", "--add", folder / "more.npz")
+    statement = (run_folder / "clients" / "a" / "statement.txt").read_text()
+    assert "came in 2 arrivals" in statement
+    assert "were released before" in statement
     out, _ = securefl("infer", public, "--run", run_folder, "--mode", "plain", "--json", "-q")
     assert json.loads(out)["accuracy"] > 1 / 3
     _, err = securefl("train", folder / "clients", "--out", folder / "again", *options, check=1)
