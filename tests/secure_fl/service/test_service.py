@@ -342,7 +342,8 @@ def test_what_lies_on_the_evaluators_disk_after_an_answer_is_the_batchs_name(pla
     assert players.fetch(name).classes.tolist() == made.clear(slice(0, 1))
     assert players.status(name)["state"] == "closed"
     assert players.running.kill("evaluator", signal.SIGTERM) == 0
-    files = list((players.running.folder / "evaluator" / "state").iterdir())
+    state = players.running.folder / "evaluator" / "state"
+    files = [path for path in state.rglob("*") if path.is_file()]
     whole = b"".join(path.read_bytes() for path in files)
     assert name.encode() in whole
     for contribution in sent:
