@@ -6,10 +6,12 @@ import pytest
 
 import dp
 from secure_fl import train
-from secure_fl.data import Dataset, Scaling
+from secure_fl.data import Dataset, ReadOptions, Scaling
 from secure_fl.errors import InputError
 from secure_fl.privacy.promises import ClientPromise, RecordPromise, ReleasePromise
+from secure_fl.report.trained import gather_trained, render_trained
 from secure_fl.trainers.registry import find
+from secure_fl.training.model_files import FILE
 from secure_fl.training.released_scaling import split
 
 PROMISE = RecordPromise(epsilon=20.0, delta=1e-5, norm=2.0)
@@ -54,6 +56,12 @@ def test_scaling_and_method_are_two_events_of_one_promise(tmp_path, method):
         assert any("were released before" in each for each in statement.assumptions)
         return
     assert fitted.model.scale.kind == "released"
+    (tmp_path / "run").mkdir()
+    fitted.model.save(tmp_path / "run" / FILE)
+    sources = {"ledger": tmp_path / "books", "reading": ReadOptions()}
+    page = render_trained(gather_trained(tmp_path / "run", **sources))
+    assert "means and deviations that were released before; the books hold both" in page
+    assert "not what the model says" not in page
     assert f"epsilon {total:.4g}" in fitted.privacy
     assert "were released for a part of the promise" in fitted.remarks[-1]
     test = clients(1)[0]
