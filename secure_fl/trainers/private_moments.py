@@ -29,6 +29,8 @@ from secure_fl.trainers.linear._record_noise import GRID, SumNoise, clipped, wit
 Changed: TypeAlias = Literal["replace", "add-remove", "element"]
 """How neighbouring data sets differ: a record replaced, one added or removed, or one entry of a
 record, by whatever amount."""
+LARGEST = 1e150
+"""Of a feature over the norm, before a record is shortened to it."""
 FLOOR = 2.0
 """A variance is at least so many deviations of its own noise."""
 
@@ -79,8 +81,12 @@ class PublicClip:
                 " features"
             )
         dense = X if isinstance(X, np.ndarray) else X.toarray()
-        rows: Array = (dense.astype(np.float64) - self.centres) / self.halves
-        return np.asarray(clipped(rows, 1.0)) if self.ball else np.clip(rows, -1.0, 1.0)
+        with np.errstate(over="ignore"):
+            rows: Array = (dense.astype(np.float64) - self.centres) / self.halves
+        # Beyond this squares overflow, and what is infinite has no direction.
+        most = LARGEST if self.ball else 1.0
+        rows = np.clip(rows, -most, most)
+        return np.asarray(clipped(rows, 1.0)) if self.ball else rows
 
     def sensitivity(self, changed: Changed) -> float:
         """L2 norm by which neighbours' `moment_sums` differ.

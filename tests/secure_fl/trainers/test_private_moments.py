@@ -67,6 +67,16 @@ def test_the_sensitivity_is_what_the_worst_records_reach(clip):
         assert reached * bound <= -found.fun <= bound * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("large", [1e150, 1e200, 1e308])
+def test_a_record_that_overflows_adds_no_more_than_another(large):
+    """Its quotient, or its square, is infinite."""
+    X = np.array([[large, -large, 1.0], [1.0, 0.0, large]])
+    for clip in (PublicClip.norm(D, 1e-10), PublicClip.box(np.full(D, -1e-9), np.full(D, 1e-9))):
+        for row in X:
+            sums = moment_sums(clip.applied(row[None]), ball=clip.ball)
+            assert np.linalg.norm(sums) <= clip.sensitivity("add-remove") * (1 + 1e-12)
+
+
 def clients(sizes=(150, 250, 200), seed=0):
     rng = np.random.default_rng(seed)
     made = []
