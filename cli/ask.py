@@ -42,7 +42,7 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
     "--identity",
     required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Secret file of the querier.",
+    help="Secret file of the querier that asks; by it federation.json knows which one it is.",
 )
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option(
@@ -142,7 +142,7 @@ def query(
     from secure_fl.service.asking import ask
     from secure_fl.service.channel import Channel
     from secure_fl.service.desk import Desk
-    from secure_fl.service.members import read_member
+    from secure_fl.service.members import read_querier
     from secure_fl.service.querier import BatchTerms, Querier
 
     if leave_one_out:
@@ -154,7 +154,7 @@ def query(
         refuse_given(OF_DISTANCES | {"leave_one_out", "degree"}, "for the rule votes")
         refuse_given({"audit", "leak_bits"} if audit != 0 else {"leak_bits"}, _NO_KNOWN)
         audit = 0
-    member = read_member(identity, "querier", manifest)
+    member = read_querier(identity, manifest)
     options = make_read_options(**reading)
     features, labels = read_queries(queries, manifest, options, parse_rows(rows))
     terms = BatchTerms(quorum=quorum, patience=patience, lifetime=lifetime, degree=degree)

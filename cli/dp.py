@@ -107,10 +107,11 @@ def dp() -> None:
 @click.option("--scale", default=1.0, show_default=True, help="Constant factor on the features.")
 @click.option(
     "--scaling",
-    type=click.Choice(["range", "none"]),
+    type=click.Choice(["range", "none", "moments", "floored", "common"]),
     default="none",
     show_default=True,
-    help="range: every feature to [0, 1] by the ranges of PUBLIC, before --scale.",
+    help="range: every feature to [0, 1] by the ranges of PUBLIC, before --scale. The last three:"
+    " by means and deviations that are released before, of records clipped to those ranges.",
 )
 @click.option("--seed", default=0, show_default=True, help="Of the split, not of the noise.")
 @read_options
@@ -138,13 +139,19 @@ def plan(
     on releases of them. The private records are not read.
     """
     from secure_fl.training.planning import expected_accuracy, outlook
+    from secure_fl.training.released_scaling import refuse_released
 
+    moments = scaling not in ("range", "none")
     made = release_promise(**promise, smoothing=smoothing)
+    if moments:
+        # Their clip are the ranges of PUBLIC, or what will be given when it is trained.
+        refuse_released(made, 1.0, sums=False)
     if public is None:
-        refuse_given(_OF_PUBLIC_RECORDS, "without PUBLIC, a file of public records")
+        needs = _OF_PUBLIC_RECORDS | (frozenset() if moments else frozenset({"scaling"}))
+        refuse_given(needs, "without PUBLIC, a file of public records")
         if columns is None:
             raise click.UsageError("give PUBLIC, a file of public records, or --columns")
-        found = outlook(made, columns)
+        found = outlook(made, columns, moments=moments)
     else:
         refuse_given({"columns"}, "beside PUBLIC, which says it")
         from secure_fl.data import Scaling, read_clients
@@ -153,7 +160,8 @@ def plan(
 
         reading = make_read_options(label_column, ignore_column, features)
         (data,) = read_clients(public, reading)
-        mapped = ranges_of(data.X, scale) if scaling == "range" else Scaling(factor=scale)
+        ranges = ranges_of(data.X, scale)
+        asked: Any = {"range": ranges, "none": Scaling(factor=scale)}.get(scaling, scaling)
         with output.progress() as progress:
             expected = expected_accuracy(
                 data,
@@ -161,17 +169,20 @@ def plan(
                 make("kahm", "heads", {"batch_size": batch_size}),
                 clients=clients,
                 runs=runs,
-                scaling=mapped,
+                scaling=asked,
+                scale=scale,
+                moments_clip=ranges if moments else None,
                 seed=seed,
                 progress=progress,
             )
-        found = outlook(made, data.n_features, expected, len(data) // clients)
+        largest = len(data) // clients
+        found = outlook(made, data.n_features, expected, largest, moments=moments)
     output.result(found.to_json(), found.text())
     for remark in found.remarks:
         output.note(f"remark: {remark}")
 
 
-_OF_PUBLIC_RECORDS = frozenset({"clients", "batch_size", "runs", "scale", "scaling", "seed"}) | {
+_OF_PUBLIC_RECORDS = frozenset({"clients", "batch_size", "runs", "scale", "seed"}) | {
     *("label_column", "ignore_column", "features"),
 }
 

@@ -20,16 +20,21 @@ def identity() -> None:
 @click.option(
     "--keep", type=_file, help="A secret file that it has already (serve or flower identity)."
 )
+@click.option(
+    "--querier",
+    is_flag=True,
+    help='The party asks, under a name of its own; who is called "querier" does anyway.',
+)
 @output_options
-def new(output: Output, folder: Path, name: str | None, keep: Path | None) -> None:
+def new(output: Output, folder: Path, name: str | None, keep: Path | None, querier: bool) -> None:
     """Make FOLDER with a party's secret keys, and two files to hand out."""
     from secure_fl.crypto.party import make_party
 
     named = folder.absolute().name if name is None else name
-    made = make_party(folder, named, keep)
+    made = make_party(folder, named, keep, asks=querier)
     card, node = folder / f"{named}.member", folder / f"{named}.pub"
     output.result(
-        {"folder": str(folder), "name": named, "public": made.listed[named].hex()},
+        {"folder": str(folder), "name": named, "public": made.said[named]},
         f"{folder}: made, for this machine alone\n"
         f"{card}: send it to whoever gathers members.json\n"
         f"{node}: send it to whoever runs a SuperLink",
@@ -50,7 +55,15 @@ def gather(output: Output, out: Path, files: tuple[Path, ...]) -> None:
     made = gathered(files)
     write_atomic(out, made.to_json())
     output.result(
-        {"members": list(made.listed), "fingerprint": made.fingerprint},
-        f"{out}: {', '.join(made.listed)}; fingerprint {made.fingerprint}; give it to all, and"
-        " compare this by telephone (securefl doctor)",
+        {
+            "members": list(made.listed),
+            "queriers": list(made.queriers),
+            "fingerprint": made.fingerprint,
+        },
+        f"{out}: {', '.join(made.listed)}{_asking(made.queriers)}; fingerprint {made.fingerprint};"
+        " give it to all, and compare this by telephone (securefl doctor)",
     )
+
+
+def _asking(queriers: tuple[str, ...]) -> str:
+    return f" ({', '.join(queriers)} may ask)" if queriers else ""

@@ -77,7 +77,7 @@ def new(
     block: int | None,
     passphrase_file: Path | None,
 ) -> None:
-    """Make the querier's keys for the federation in the folder RUN."""
+    """Make a querier's keys for the federation in the folder RUN; each querier makes its own."""
     import fhe
     from secure_fl.files import new_folder
     from secure_fl.heads.codes import batched_parameters, rule_parameters
@@ -122,6 +122,11 @@ def new(
         f"{out}/evaluation.key  {human_bytes(evaluation)}; the evaluator\n"
         f"key {made.evaluation.fingerprint[:16]}, engine {engine}, failure {wrong}"
     )
+    if len(manifest.queriers) > 1:
+        text += (
+            f"\none of {len(manifest.queriers)} queriers: the others keep these in a folder of this"
+            " one's name, beside those of the other queriers"
+        )
     output.result(data, text)
 
 

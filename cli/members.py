@@ -1,4 +1,4 @@
-"""`securefl members`: clients that join a federation or leave it."""
+"""`securefl members`: clients and queriers that join a federation or leave it."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group()
 def members() -> None:
-    """Let clients join and leave, by a successor of federation.json that all its members sign."""
+    """Let parties join and leave, by a successor of federation.json that all its members sign."""
 
 
 @members.command()
@@ -23,46 +23,51 @@ def members() -> None:
     "--join",
     multiple=True,
     metavar="NAME.member",
-    help="A new client, or a new key: the file of securefl identity new, or NAME=KEYS.",
+    help="A new client or querier, or a new key: the file of securefl identity new, or NAME=KEYS"
+    " (of a querier NAME=querier:KEYS).",
 )
-@click.option("--leave", multiple=True, metavar="NAME", help="A client that leaves.")
+@click.option("--leave", multiple=True, metavar="NAME", help="A client or querier that leaves.")
 @output_options
 def propose(
     output: Output, run: Path, out: Path, join: tuple[str, ...], leave: tuple[str, ...]
 ) -> None:
     """Write a successor of the federation of RUN to the file OUT, for its members to sign."""
-    from secure_fl.crypto.identities import read_members
+    from secure_fl.crypto.identities import MARK, QUERIER, read_members
     from secure_fl.files import refuse_existing_file
     from secure_fl.heads.manifest import load_manifest
     from secure_fl.service.succession import propose as proposed
     from secure_fl.service.succession import save_successor
 
     keys: dict[str, str] = {}
+    asking: set[str] = set()
     for each in join:
         if each.endswith(".member"):
             listed = read_members(Path(each))
-            found = listed.of(list(listed.listed))
+            found, asks = listed.of(list(listed.listed)), set(listed.queriers)
         else:
             name, _, public = each.partition("=")
-            found = {name: public}
+            found = {name: public.removeprefix(MARK)}
+            asks = {name} if public.startswith(MARK) or name == QUERIER else set()
         if not all(found.values()) or not found.keys().isdisjoint(keys):
             raise click.UsageError(
                 f"--join {each[:80]!r}: expected NAME.member or NAME=KEYS, once for each"
             )
         keys |= found
+        asking |= asks
     refuse_existing_file(out)
-    made = proposed(load_manifest(run), keys, frozenset(leave))
+    made = proposed(load_manifest(run), keys, frozenset(leave), frozenset(asking))
     save_successor(out, made)
     output.result(
         {"federation": made.manifest.fingerprint, "unsigned": list(made.unsigned)},
-        f"{out}: federation {made.manifest.fingerprint} of {', '.join(made.manifest.clients)}; to"
-        f" be signed by {', '.join(made.unsigned)}",
+        f"{out}: federation {made.manifest.fingerprint} of {', '.join(made.manifest.clients)},"
+        f" asked by {', '.join(made.manifest.queriers)}; to be signed by"
+        f" {', '.join(made.unsigned)}",
     )
 
 
 @members.command()
 @click.argument("successor", type=_file)
-@click.option("--member", "name", required=True, help='A client, "querier" or "evaluator".')
+@click.option("--member", "name", required=True, help='A client, a querier or "evaluator".')
 @click.option("--identity", "key", required=True, type=_file, help="The member's secret file.")
 @output_options
 def sign(output: Output, successor: Path, name: str, key: Path) -> None:
@@ -97,12 +102,18 @@ def adopt(output: Output, run: Path, successor: Path) -> None:
     before, manifest = adopted(run, read), read.manifest
     told = _what_stays(before, manifest)
     lines = [
-        f"{run}: federation {manifest.fingerprint} of {', '.join(manifest.clients)}",
+        f"{run}: federation {manifest.fingerprint} of {', '.join(manifest.clients)}, asked by"
+        f" {', '.join(manifest.queriers)}",
         "compare this fingerprint by another way",
         *(f"{state.replace('_', ' ')}: {'; '.join(each)}" for state, each in told.items()),
     ]
     output.result(
-        {"federation": manifest.fingerprint, "clients": list(manifest.clients), **told},
+        {
+            "federation": manifest.fingerprint,
+            "clients": list(manifest.clients),
+            "queriers": list(manifest.queriers),
+            **told,
+        },
         "\n".join(lines),
     )
 
@@ -112,7 +123,8 @@ def _what_stays(before: Any, manifest: Any) -> dict[str, list[str]]:
     if before is None:
         return {}
     stays, ends = ["heads, with their indexes and books"], ["contributions, batches and answers"]
-    keys = "the querier's keys"
+    one = len(before.queriers) == 1
+    keys = "the querier's keys" if one else "the queriers' keys"
     if len(before.clients) == len(manifest.clients):
         stays.append(keys)
     else:

@@ -30,10 +30,55 @@ _OPTIONS = (
     ),
 )
 
+moments_option = click.option(
+    "--moments-clip",
+    metavar="NORM | LOW,HIGH",
+    help="--scaling by moments beside --epsilon: public L2 norm of a record, or range of every"
+    " feature, to which records are clipped before; or name a file with --public.",
+)
+
 
 def scaling_options(function: Any) -> Any:
     """Adds --scale, --scaling and --public."""
     return with_options(function, _OPTIONS)
+
+
+MOMENTS = frozenset({"auto", "moments", "floored", "common"})
+"""Scalings by means and deviations."""
+
+
+def clip_for_moments(
+    given: str | None,
+    scaling: str | None,
+    public: Path | None,
+    reading: "ReadOptions",
+    clients: "Sequence[Dataset]",
+) -> Any:
+    """What --moments-clip says, or the ranges of --public in its place; None without.
+
+    Args:
+        given: --moments-clip, or None.
+        scaling: --scaling, or None.
+        public: --public, or None.
+        reading: how files are read.
+        clients: the federation's.
+    """
+    from cli.trainers import read_test_set
+    from secure_fl.data.scaling import ranges_of
+
+    if given is None:
+        if public is None or scaling not in MOMENTS:
+            return None
+        return ranges_of(read_test_set(public, reading, clients[0]).X)
+    if public is not None:
+        raise click.UsageError("--moments-clip and --public say the same; give one of them")
+    try:
+        numbers = tuple(float(each) for each in given.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in (1, 2):
+        raise click.UsageError(f"--moments-clip {given[:80]!r}: expected NORM or LOW,HIGH")
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def chosen_scaling(
@@ -58,13 +103,12 @@ def chosen_scaling(
     from secure_fl.data.scaling import outside, ranges_of
     from secure_fl.training.preparing import DEFAULT_SCALING
 
-    if (scaling == "range") != (public is not None):
-        raise click.UsageError(
-            "--scaling range needs --public, a file of public records"
-            if public is None
-            else "--public has no meaning without --scaling range"
-        )
-    if public is not None:
+    if scaling == "range" and public is None:
+        raise click.UsageError("--scaling range needs --public, a file of public records")
+    if scaling != "range" and public is not None and not (promised and scaling in MOMENTS):
+        raise click.UsageError("--public has no meaning without --scaling range")
+    if scaling == "range":
+        assert public is not None
         found = ranges_of(read_test_set(public, reading, clients[0]).X)
         for client in clients:
             count = outside(client.X, found)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.enrol import enrol, identity, quota_option, quotas_of
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options, with_options
@@ -40,50 +41,8 @@ def serve() -> None:
     """Answer encrypted queries over a network; docs/service.md shows the way."""
 
 
-@serve.command()
-@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
-@output_options
-def identity(output: Output, key: Path) -> None:
-    """Make a secret file KEY alone; `securefl identity new` makes all that a party needs."""
-    from secure_fl.service.members import make_member_keys
-
-    public = make_member_keys(key)
-    output.result({"key": str(key), "public": public}, public)
-
-
-@serve.command()
-@click.argument("run", type=_folder)
-@click.option(
-    "--member",
-    "named",
-    multiple=True,
-    metavar="NAME=KEYS",
-    help='Public keys of a party: of every client, of "querier" and of "evaluator".',
-)
-@click.option("--members", type=_file, help="A list of them all (securefl identity gather).")
-@output_options
-def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | None) -> None:
-    """Write all parties' public keys into the federation.json of RUN; heads stay valid."""
-    from secure_fl.crypto.identities import read_members
-    from secure_fl.heads.manifest import ROLES, load_manifest, save_manifest
-    from secure_fl.service.members import enrol as enrolled
-
-    before = load_manifest(run)
-    listed = None if members is None else read_members(members)
-    # Others may be listed too: of other federations, workers, who leads a training.
-    keys = {} if listed is None else listed.of((*before.clients, *ROLES))
-    for each in named:
-        name, equals, public = each.partition("=")
-        if not equals or name in keys:
-            raise click.UsageError(f"--member {each[:80]!r}: expected NAME=KEYS, once for each")
-        keys[name] = public
-    manifest = enrolled(before, keys)
-    path = save_manifest(run, manifest)
-    output.result(
-        {"federation": manifest.fingerprint, "file": str(path)},
-        f"{path}: federation {manifest.fingerprint}; give it to all parties, and compare this"
-        " fingerprint by another way",
-    )
+serve.add_command(identity)
+serve.add_command(enrol)
 
 
 @serve.command()
@@ -93,7 +52,12 @@ def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | Non
     "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
 )
 @_address_options(8443)
-@click.option("--queue", default=64, show_default=True, help="Batches that may wait at once.")
+@click.option(
+    "--queue",
+    default=64,
+    show_default=True,
+    help="Batches that may wait at once; each querier has an equal part.",
+)
 @click.option(
     "--max-queries",
     type=click.IntRange(1),
@@ -104,7 +68,8 @@ def enrol(output: Output, run: Path, named: tuple[str, ...], members: Path | Non
     default=64.0,
     show_default=True,
     type=click.FloatRange(0.01),
-    help="Engine bgv: GiB of queries and contributions of all batches at work.",
+    help="Engine bgv: GiB of queries and contributions of all batches at work; each querier with"
+    " keys of it has an equal part.",
 )
 @click.option("--rate", default=20.0, show_default=True, help="Requests a second of a member.")
 @click.option("--burst", default=200, show_default=True, help="Requests of a member at once.")
@@ -159,7 +124,8 @@ def evaluator(
 ) -> None:
     """Serve FEDERATIONS: folders with federation.json, public.key and evaluation.key each.
 
-    A federation whose rule is masked has no keys: its folder holds federation.json alone.
+    With several queriers each one's two files lie in a folder of its name. A federation whose rule
+    is masked has no keys: its folder holds federation.json alone.
     """
     from secure_fl.service.extra import check_extra
 
@@ -193,7 +159,11 @@ def evaluator(
             for name, federation in load_federations(federations).items()
         }
         progress("loading circuits and keys", 1, 1)
-    if not any(federation.batched for federation, _ in found.values()):
+    for federation, _ in found.values():
+        for name in federation.queriers:
+            if not federation.masked and name not in federation.keys:
+                output.note(f"no keys of {name!r} in {federation.folder}: it cannot ask here")
+    if not any(federation.batched_queriers for federation, _ in found.values()):
         refuse_given({"room"}, "without keys of engine bgv")
     limits = Limits(
         rate=rate,
@@ -213,7 +183,10 @@ def evaluator(
 @click.argument("run", type=_folder)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
 @click.option(
-    "--keys", type=_folder, help="Folder with the querier's public.key; none for the rule masked."
+    "--keys",
+    type=_folder,
+    help="Folder with the querier's public.key, or of several with NAME/public.key each; none for"
+    " the rule masked.",
 )
 @click.option(
     "--exact-heads",
@@ -251,7 +224,13 @@ def evaluator(
     type=click.IntRange(0),
     help="Rule masked: contributors that it masks with at least; default: all others, no ring.",
 )
-@click.option("--daily-queries", default=10_000, show_default=True, help="In any 24 hours.")
+@click.option(
+    "--daily-queries",
+    default=10_000,
+    show_default=True,
+    help="In any 24 hours, for all queriers together; each has an equal part.",
+)
+@quota_option
 @click.option(
     "--near",
     default=1e-3,
@@ -264,7 +243,7 @@ def evaluator(
     default=3,
     show_default=True,
     type=click.IntRange(1),
-    help="Answers to nearly the same query in any 24 hours.",
+    help="Answers to nearly the same query in any 24 hours, for all queriers together.",
 )
 @output_options
 def contributor(
@@ -286,6 +265,7 @@ def contributor(
     min_quorum: int | None,
     min_degree: int,
     daily_queries: int,
+    quotas: tuple[str, ...],
     near: float,
     repeats: int,
 ) -> None:
@@ -318,6 +298,7 @@ def contributor(
     terms = ContributorPolicy(
         quorum=least,
         daily_queries=daily_queries,
+        quotas=quotas_of(quotas),
         near=near,
         repeats=repeats,
         degree=min_degree,
@@ -331,7 +312,13 @@ def contributor(
         url, made.member, made.manifest, authority=authority, insecure=insecure, proxy=proxy
     )
     service = ContributorService(made, channel)
-    output.note(f"contributor {client!r} calls {url}; stop it with Ctrl+C")
+    answered = made.manifest.queriers if made.manifest.summed else tuple(made.keys)
+    for name in made.manifest.queriers:
+        if name not in answered:
+            output.note(f"no public.key of {name!r} in {keys}: its batches are declined")
+    output.note(
+        f"contributor {client!r} calls {url} and answers {', '.join(answered)}; stop it with Ctrl+C"
+    )
     address = Address(host="127.0.0.1", port=port)
     serve(make_contributor_app(service), address, stop=service.stop, ending=service.ending)
 

@@ -12,7 +12,7 @@ from cli.given import refuse_given
 from cli.heads import show_heads
 from cli.methods import chosen_method, method_options
 from cli.output import Output, output_options
-from cli.scaling import chosen_scaling, scaling_options
+from cli.scaling import chosen_scaling, clip_for_moments, moments_option, scaling_options
 from cli.train_promises import RECORD_LEVEL, incomplete, promise_of, refuse_options_of_others
 from cli.trainers import (
     read_test_set,
@@ -28,6 +28,7 @@ from secure_fl.trainers.settings import Settings
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder.")
 @click.option("--classes", help="Class names, separated by commas; default: those in the files.")
 @scaling_options
+@moments_option
 @click.option("--encoder", default="none", show_default=True, help="What made the features.")
 @click.option("--seed", default=0, show_default=True, help="Of all draws but noise and masks.")
 @promise_options(required=False)
@@ -85,6 +86,7 @@ def train(
     scale: float,
     scaling: str | None,
     public: Path | None,
+    moments_clip: str | None,
     encoder: str,
     seed: int,
     epsilon: float | None,
@@ -200,6 +202,7 @@ def train(
                 secure=settings["aggregate"] == "secure",
                 scale=scale,
                 scaling=map_of,
+                moments_clip=clip_for_moments(moments_clip, scaling, public, reading, clients),
                 tried=tried,
                 settle=settings["settle"],
                 target_norm=target_norm,
@@ -328,9 +331,9 @@ def _of_promise(promise: Any, clients: Any) -> tuple[str, ...]:
     return tuple(f"remark: {each}" for each in found)
 
 
-_AGREED = frozenset({"classes", "scale", "scaling", "public", "encoder", "tuned"}) | {
-    declared.name for declared in find("kahm").declared()
-}
+_AGREED = frozenset(
+    {"classes", "scale", "scaling", "public", "moments_clip", "encoder", "tuned"}
+) | {declared.name for declared in find("kahm").declared()}
 
 
 def _refuse_options_of_an_app(runtime: str, own: set[str]) -> None:

@@ -8,7 +8,7 @@ one file to keep, whatever it takes part in.
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from attrs import frozen
@@ -18,8 +18,11 @@ from fhe.envelope import PRIVATE, load_json, write_atomic
 from secure_fl.crypto.keys import KEY, Directory, Identity, derive
 from secure_fl.errors import InputError
 
-NOT_CLIENTS = ("server", "querier", "evaluator")
+QUERIER, EVALUATOR = "querier", "evaluator"
+NOT_CLIENTS = ("server", QUERIER, EVALUATOR)
 """Parties that are no clients: who leads a training, who asks, and who answers on ciphertexts."""
+MARK = "querier:"
+"""Stands before the keys of a party that asks and is not called "querier"."""
 
 
 def write_identity(path: Path) -> str:
@@ -78,9 +81,11 @@ class Members:
 
     Attributes:
         listed: by name; 64 bytes, or the first 32 in lists of parties that only train.
+        marked: names of parties that ask, beside "querier": what a name says of nobody else.
     """
 
     listed: Mapping[str, bytes]
+    marked: frozenset[str] = frozenset()
 
     @property
     def directory(self) -> Directory:
@@ -90,12 +95,39 @@ class Members:
     @property
     def clients(self) -> Directory:
         """Those keys of clients alone: nobody else has a part in their sums."""
-        return {name: key for name, key in self.directory.items() if name not in NOT_CLIENTS}
+        others = self.marked.union(NOT_CLIENTS)
+        return {name: key for name, key in self.directory.items() if name not in others}
+
+    @property
+    def queriers(self) -> tuple[str, ...]:
+        """Names of parties that ask, in the list's order."""
+        return tuple(name for name in self.listed if name == QUERIER or name in self.marked)
+
+    def asking(self, names: Collection[str]) -> tuple[str, ...]:
+        """These queriers, or all of the list where none is named.
+
+        Raises:
+            InputError: one is no querier in the list: to those who train by it it is a client.
+        """
+        for name in names:
+            if name not in self.queriers:
+                raise InputError(
+                    f'members: "{name}" is no querier in the list, which has'
+                    f" {', '.join(self.queriers) or 'none'}; it is made with securefl identity new"
+                    " --querier"
+                )
+        return tuple(names) or self.queriers
+
+    @property
+    def said(self) -> dict[str, str]:
+        """Keys as texts: hexadecimal digits, behind a mark where a party asks."""
+        marks = dict.fromkeys(self.marked, MARK)
+        return {name: marks.get(name, "") + keys.hex() for name, keys in self.listed.items()}
 
     @property
     def fingerprint(self) -> str:
-        """Digest of names and keys, 16 hexadecimal digits: what is compared by telephone."""
-        lines = json.dumps(sorted((name, keys.hex()) for name, keys in self.listed.items()))
+        """Digest of names, keys and who asks, 16 hexadecimal digits, to compare by telephone."""
+        lines = json.dumps(sorted(self.said.items()))
         return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
     def of(self, names: Collection[str]) -> dict[str, str]:
@@ -115,8 +147,19 @@ class Members:
 
     def to_json(self) -> bytes:
         """The file."""
-        listed = {name: keys.hex() for name, keys in self.listed.items()}
-        return (json.dumps(listed, indent=1, ensure_ascii=False) + "\n").encode()
+        return (json.dumps(self.said, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def marked_of(names: Iterable[str]) -> frozenset[str]:
+    """Names of queriers that a list marks: all but "querier", which says it by itself.
+
+    Raises:
+        InputError: a name says that its party does something else.
+    """
+    found = frozenset(names) - {QUERIER}
+    for name in sorted(found.intersection(NOT_CLIENTS)):
+        raise InputError(f'members: "{name}" is marked as a querier, and is none by its name')
+    return found
 
 
 def read_members(path: Path) -> Members:
@@ -127,7 +170,8 @@ def read_members(path: Path) -> Members:
     """
     try:
         found = load_json(path.read_bytes())
-        keys = {str(name): bytes.fromhex(key) for name, key in found.items()}
+        keys = {str(name): bytes.fromhex(key.removeprefix(MARK)) for name, key in found.items()}
+        asking = [str(name) for name, key in found.items() if key.startswith(MARK)]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, TypeError, AttributeError):
@@ -140,7 +184,7 @@ def read_members(path: Path) -> Members:
                 f'{path}: the key of "{name}" has {len(key)} bytes, expected {2 * KEY}, or {KEY} of'
                 " a party that only trains"
             )
-    return Members(keys)
+    return Members(keys, marked_of(asking))
 
 
 def read_directory(path: Path) -> Directory:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fhe.envelope import PRIVATE, write_atomic
 from secure_fl.crypto.identities import (
     Members,
+    marked_of,
     public_of,
     read_identity,
     read_members,
@@ -43,13 +44,14 @@ def public_half(key: bytes) -> bytes:
     return serialization.load_ssh_private_key(key, None).public_key().public_bytes(*form)
 
 
-def make_party(folder: Path, name: str, kept: Path | None = None) -> Members:
+def make_party(folder: Path, name: str, kept: Path | None = None, *, asks: bool = False) -> Members:
     """Makes a party's folder, mode 0700.
 
     Args:
         folder: absent or empty.
         name: of the party, as everybody lists it.
         kept: secret file that the party has already; None draws one.
+        asks: whether it is a querier, as everybody lists it; one called "querier" is.
 
     Returns:
         What it hands out.
@@ -60,6 +62,7 @@ def make_party(folder: Path, name: str, kept: Path | None = None) -> Members:
     """
     if Path(name).name != name or not name.isprintable():
         raise InputError(f"name {name[:80]!r}: expected one that a file can have")
+    marked = marked_of([name] if asks else [])
     with new_folder(folder) as aside:
         aside.chmod(0o700)
         secret = aside / IDENTITY
@@ -71,7 +74,7 @@ def make_party(folder: Path, name: str, kept: Path | None = None) -> Members:
         node = new_node_key()
         write_atomic(aside / NODE, node, mode=PRIVATE)
         write_atomic(aside / f"{name}.pub", public_half(node) + b"\n")
-        made = Members({name: bytes.fromhex(public_of(secret))})
+        made = Members({name: bytes.fromhex(public_of(secret))}, marked)
         write_atomic(aside / f"{name}.member", made.to_json())
     return made
 
@@ -80,11 +83,19 @@ def gather(files: Sequence[Path]) -> Members:
     """One list of what parties handed out, or of lists.
 
     Raises:
-        InputError: a file cannot be used, two have other keys for one name, or two names one key.
+        InputError: a file cannot be used, two have other keys or another role for one name, or two
+            names one key.
     """
     found: dict[str, bytes] = {}
+    marked: set[str] = set()
     for path in files:
-        for name, keys in read_members(path).listed.items():
+        read = read_members(path)
+        for name, keys in read.listed.items():
+            if name in found and (name in marked) != (name in read.marked):
+                raise InputError(
+                    f'{path}: "{name}" is a querier in one of the files and none in another; ask'
+                    " it which it is"
+                )
             before = found.get(name, b"")
             # A list of parties that only train has the first half.
             if not (keys.startswith(before) or before.startswith(keys)):
@@ -93,10 +104,11 @@ def gather(files: Sequence[Path]) -> Members:
                     " way which are its own"
                 )
             found[name] = max(before, keys, key=len)
+        marked |= read.marked
     owners: dict[bytes, str] = {}
     for name, key in Members(found).directory.items():
         if owners.setdefault(key, name) != name:
             raise InputError(
                 f'members: "{owners[key]}" and "{name}" have the same key; each makes its own'
             )
-    return Members(found)
+    return Members(found, frozenset(marked))

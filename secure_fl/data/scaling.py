@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from secure_fl.errors import FeatureError, InputError
 
-ScalingKind = Literal["none", "range", "moments"]
-"""Features as they are; from public minima and maxima; from sums over all clients' records."""
+ScalingKind = Literal["none", "range", "moments", "released"]
+"""Features as they are; from public minima and maxima; from sums over all clients' records; from
+such sums under noise that hides every record, which are in the clients' books."""
+PUBLIC: tuple[ScalingKind, ...] = ("none", "range", "released")
+"""Kinds whose constants tell nothing of records that is not in the books."""
 SCALINGS: tuple[ScalingKind, ...] = get_args(ScalingKind)
 
 

@@ -21,10 +21,11 @@ from typing import Any
 import fhe
 from fhe.keys import EVALUATION_FILE
 from fhe.public_key import PUBLIC_FILE
+from secure_fl.crypto.identities import EVALUATOR, QUERIER
 from secure_fl.errors import ServiceError
 from secure_fl.heads.codes import batched_parameters, rule_parameters
 from secure_fl.heads.head import Head, save_head
-from secure_fl.heads.manifest import ROLES, Manifest, save_manifest
+from secure_fl.heads.manifest import Manifest, save_manifest
 from secure_fl.service.members import enrol, make_member_keys
 
 START = 120.0
@@ -41,6 +42,7 @@ def set_up(
     failure_exponent: int = 128,
     block: int = 32,
     engine: str = "tfhe",
+    queriers: Sequence[str] = (QUERIER,),
 ) -> Manifest:
     """Writes every party's folder; returns the manifest with their keys.
 
@@ -51,12 +53,13 @@ def set_up(
         failure_exponent: tfhe: a decision is wrong by noise with probability at most 2^-this.
         block: tfhe: integers that one call of a compiled function compares.
         engine: of the keys, one of `fhe.ENGINES`.
+        queriers: who may ask.
     """
-    names = (*manifest.clients, *ROLES)
+    names = (*manifest.clients, *queriers, EVALUATOR)
     for name in names:
         (folder / name).mkdir(parents=True)
     keys = {name: make_member_keys(folder / name / IDENTITY) for name in names}
-    found = enrol(manifest, keys)
+    found = enrol(manifest, keys, queriers)
     for name in names:
         save_manifest(folder / name, found)
     if not found.summed:
@@ -65,22 +68,27 @@ def set_up(
             parameters = batched_parameters(found)
         else:
             parameters = rule_parameters(found, failure_exponent=failure_exponent, block=block)
-        _hand_out_keys(folder, names, parameters)
+        for name in queriers:
+            _hand_out_keys(folder, found, name, parameters)
     for head in heads:
         save_head(folder / head.client, head, found)
     return found
 
 
-def _hand_out_keys(folder: Path, names: Sequence[str], parameters: fhe.AnyParameters) -> None:
+def _hand_out_keys(
+    folder: Path, manifest: Manifest, querier: str, parameters: fhe.AnyParameters
+) -> None:
+    """Makes a querier's keys; those of several lie in folders of their names at the others."""
     secret = fhe.generate_keys(parameters)
-    own = folder / "querier"
+    own = folder / querier
     fhe.save_secret_keys(own, secret, PASSPHRASE)
     fhe.save_public_key(own, fhe.make_public_key(secret))
     fhe.save_evaluation_keys(own, secret.evaluation)
-    for name in names:
-        if name != "querier":
-            shutil.copyfile(own / PUBLIC_FILE, folder / name / PUBLIC_FILE)
-    shutil.move(own / EVALUATION_FILE, folder / "evaluator" / EVALUATION_FILE)
+    of_one = "" if len(manifest.queriers) == 1 else querier
+    for name in (*manifest.clients, EVALUATOR):
+        (folder / name / of_one).mkdir(exist_ok=True)
+        shutil.copyfile(own / PUBLIC_FILE, folder / name / of_one / PUBLIC_FILE)
+    shutil.move(own / EVALUATION_FILE, folder / EVALUATOR / of_one / EVALUATION_FILE)
 
 
 def copy_parties(source: Path, target: Path) -> None:
@@ -150,9 +158,9 @@ class Deployment:
                 env=_environment(),
             )
 
-    def query(self, queries: Path, *options: str) -> "subprocess.Popen[bytes]":
-        """Starts the querier; its standard output is one JSON object."""
-        own = self.folder / "querier"
+    def query(self, queries: Path, *options: str, name: str = QUERIER) -> "subprocess.Popen[bytes]":
+        """Starts a querier; its standard output is one JSON object."""
+        own = self.folder / name
         files = ["--run", str(own), *self._keys(own), "--identity", str(own / IDENTITY)]
         command = ["query", str(queries), *files, "--evaluator", self.url(), "--json", *options]
         return subprocess.Popen(
@@ -165,7 +173,8 @@ class Deployment:
     @staticmethod
     def _keys(own: Path) -> list[str]:
         """The rule masked has none."""
-        return ["--keys", str(own)] if (own / PUBLIC_FILE).exists() else []
+        has = (own / PUBLIC_FILE).exists() or any(own.glob(f"*/{PUBLIC_FILE}"))
+        return ["--keys", str(own)] if has else []
 
     def health(self, name: str = "evaluator") -> dict[str, Any] | None:
         """What a party says of itself; None where it does not answer."""

@@ -122,7 +122,7 @@ def check_folder(folder: Path) -> Iterator[Finding]:
     secret = folder / IDENTITY
     yield _tried("identity", lambda: _identity(folder, cards))
     if len(cards) == 1:
-        yield _tried("members", lambda: _listed(cards[0].stem, secret, folder / MEMBERS))
+        yield _tried("members", lambda: _same_role(cards[0], secret, folder / MEMBERS))
     if (folder / NODE).exists():
         yield check_node_key(folder / NODE)
     for path in sorted(folder.glob("*.pem")):
@@ -157,9 +157,11 @@ def _identity(folder: Path, cards: Sequence[Path]) -> str:
     if len(cards) != 1:
         raise InputError(f"{folder}: {len(cards)} files *.member, expected the party's own alone")
     (card,) = cards
-    if read_members(card) != Members({card.stem: bytes.fromhex(public)}):
+    read = read_members(card)
+    if read != Members({card.stem: bytes.fromhex(public)}, read.marked):
         raise InputError(f"{card}: not of {secret}; make one with securefl identity new --keep")
-    return f'"{card.stem}", by {secret}'
+    does = ", a querier" if read.queriers else ""
+    return f'"{card.stem}"{does}, by {secret}'
 
 
 def _own_certificate(path: Path) -> str:
@@ -230,6 +232,17 @@ def _keys(name: str, own: Mapping[str, Any]) -> str:
         if needed not in own:
             raise InputError(f"{needed}: missing; masked sums need identity and directory")
     return _listed(name, Path(str(own["identity"])), Path(str(own["directory"])))
+
+
+def _same_role(card: Path, secret: Path, path: Path) -> str:
+    """As `_listed`, and whether it is a querier to everybody if it is one by its own card."""
+    found, listed = _listed(card.stem, secret, path), read_members(path)
+    if listed.queriers.count(card.stem) != len(read_members(card).queriers):
+        raise InputError(
+            f'{path}: "{card.stem}" is a querier in it or in {card}, and not in the other; gather'
+            " the list anew"
+        )
+    return found
 
 
 def _listed(name: str, secret: Path, path: Path) -> str:

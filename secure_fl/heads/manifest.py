@@ -26,6 +26,7 @@ from attrs.validators import (
 
 from fhe.envelope import write_atomic
 from kahm import BATCHINGS, MEASURES, REGULARISATIONS
+from secure_fl.crypto.identities import EVALUATOR, QUERIER
 from secure_fl.data.scaling import SCALINGS, Scaling
 from secure_fl.errors import InputError
 from secure_fl.files import read_json_object
@@ -34,6 +35,7 @@ from secure_fl.heads.manifest_fields import (
     NAMES,
     NUMBER,
     TriedFact,
+    asking_names,
     file_names,
     lineage_of,
     members_of,
@@ -59,13 +61,13 @@ UNKNOWN = "unknown"
 LATER = (
     *("schema", "members", "lineage", "unknown_above", "temperature"),
     *("scaling", "offsets", "spreads", "regularisation", "regularisation_factor", "tried"),
-    "answer_noise",
+    *("answer_noise", "queriers"),
 )
 """Fields of later versions: at their defaults, files and fingerprints are as before them."""
-NOT_OF_HEADS = ("members", "lineage", "unknown_above", "temperature", "answer_noise")
+NOT_OF_HEADS = (
+    *("members", "lineage", "unknown_above", "temperature", "answer_noise", "queriers"),
+)
 """Fields that no head depends on."""
-ROLES = ("querier", "evaluator")
-"""Members of a federation on a network that are no clients."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,8 +111,10 @@ class Manifest:
             on public data. None: measures are not turned into probabilities.
         schema: digest of the schema that the clients' tables were prepared by; "" for none.
         members: where the parties meet on a network, their public keys by name: those of all
-            clients, of "querier" and of "evaluator", each 128 hexadecimal digits (see
+            clients, of all queriers and of "evaluator", each 128 hexadecimal digits (see
             `secure_fl.service.members`); else empty.
+        queriers: names of those who may ask over a network, at least 1; one, called "querier", in
+            manifests that do not say.
         lineage: of a successor: fingerprint and heads' fingerprint of every federation before it,
             oldest first, each 64 hexadecimal digits; else empty.
     """
@@ -148,6 +152,9 @@ class Manifest:
     regularisation_factor: float = attrs.field(default=1.0, validator=[*NUMBER, gt(0)])
     tried: tuple[TriedFact, ...] = attrs.field(default=(), converter=tried_of)
     answer_noise: float = attrs.field(default=0.0, validator=[*NUMBER, ge(0)])
+    queriers: tuple[str, ...] = attrs.field(
+        default=(QUERIER,), validator=[*NAMES, min_len(1), asking_names], converter=tuple
+    )
 
     @unknown_above.validator
     def _threshold(self, _: object, value: float | None) -> None:
@@ -181,7 +188,7 @@ class Manifest:
                 f"'scaling' is of private means and spreads, and 'unit' {self.unit!r} promises"
                 " privacy"
             )
-        if self.rule == "votes" and (self.scaling == "moments" or self.tried):
+        if self.rule == "votes" and (self.scaling in ("moments", "released") or self.tried):
             raise ValueError(
                 "'scaling' or 'tried' is of all clients' records, and under the rule votes every"
                 " vote would depend on it"
@@ -198,10 +205,10 @@ class Manifest:
     @members.validator
     def _all_parties(self, _: object, value: tuple[tuple[str, str], ...]) -> None:
         names = [name for name, _ in value]
-        if value and names != [*self.clients, *ROLES]:
+        if value and names != [*self.parties]:
             raise ValueError(
                 f"'members' holds the keys of {', '.join(names)[:200]}; expected those of all"
-                f" clients in their order, then of {' and '.join(ROLES)}"
+                f" clients in their order, then of {', '.join(self.queriers)[:200]} and {EVALUATOR}"
             )
         for name, keys in value:
             if not re.fullmatch("[0-9a-f]{128}", keys):
@@ -229,6 +236,11 @@ class Manifest:
     def _above_low(self, _: object, value: float) -> None:
         if not value > self.low:
             raise ValueError(f"'high' must be above 'low' {self.low}, found {value}")
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """All members of the federation on a network: clients, queriers and the evaluator."""
+        return (*self.clients, *self.queriers, EVALUATOR)
 
     @property
     def summed(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import attrs
 from attrs.validators import deep_iterable, instance_of
 
+from secure_fl.crypto.identities import NOT_CLIENTS, QUERIER
+
 _FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -27,6 +29,19 @@ def file_names(_: object, attribute: "attrs.Attribute[Any]", value: tuple[str, .
                 f"'{attribute.name}' holds {name!r}; use letters, digits, '.', '_' and '-', not"
                 " starting with '.', at most 64"
             )
+
+
+def asking_names(owner: Any, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+    """Raises ValueError where a querier's name is none of a file, or another party's."""
+    file_names(owner, attribute, value)
+    for name in value:
+        if name in owner.clients:
+            raise ValueError(
+                f"'queriers' holds {name!r}, which is a client; a client that asks too does so by a"
+                " second name, with keys of its own"
+            )
+        if name in NOT_CLIENTS and name != QUERIER:
+            raise ValueError(f"'queriers' holds {name!r}, which is another party's name")
 
 
 def finite(_: object, attribute: "attrs.Attribute[Any]", value: float) -> None:

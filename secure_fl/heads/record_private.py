@@ -163,7 +163,7 @@ def _statement(
     d, outputs = manifest.n_features, len(manifest.classes)
     return Statement(
         guarantee=True,
-        epsilon=privacy.epsilon,
+        epsilon=privacy.whole or privacy.epsilon,
         delta=privacy.delta,
         unit=privacy.unit.unit,
         mechanism="discrete Gaussian noise of the clients in masked sums (Kairouz et al. 2021)",
@@ -184,6 +184,7 @@ def _statement(
             " server does not learn their noise",
             "each record is with one client",
             in_all(total),
+            *_moments_assumed(privacy),
             *_texts_assumed(privacy),
         ),
         not_protected=(
@@ -194,6 +195,15 @@ def _statement(
         ),
         ledger_digest=state.event,
         version=version("securefl"),
+    )
+
+
+def _moments_assumed(privacy: RecordPrivacy) -> tuple[str, ...]:
+    if privacy.whole is None:
+        return ()
+    return (
+        "means and deviations of the scaling were released before, of records clipped to public"
+        f" numbers; they are in this epsilon, of which {privacy.epsilon:.4g} was left for the head",
     )
 
 

@@ -19,6 +19,8 @@ MAX_BYTES = 2**20
 """A statement is small; anything larger is not one."""
 SUMMED = "none; machines of synthetic records around released discriminants"
 """What a statement says of smoothing where the head is one release of sums over all clients."""
+SCALED = "the features were scaled by means and deviations that were released before"
+"""How an assumption begins that holds for later releases of the same head too."""
 
 
 def summed_statement(folder: Path) -> dp.Statement | None:

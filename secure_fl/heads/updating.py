@@ -21,7 +21,7 @@ from secure_fl.heads.living import Living, with_arrival, with_release
 from secure_fl.heads.manifest import FILE_NAME as MANIFEST
 from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.released import prepare, write_statement
-from secure_fl.heads.statements import STATEMENT_FILES, load_statement, summed_statement
+from secure_fl.heads.statements import SCALED, STATEMENT_FILES, load_statement, summed_statement
 from secure_fl.privacy.ledgers import prove_room, records_digest
 from secure_fl.privacy.promises import ReleasePromise
 
@@ -265,6 +265,7 @@ def _joined(before: dp.Statement, new: dp.Statement, arrivals: int) -> dp.Statem
         rows=before.rows + new.rows,
         assumptions=(
             *new.assumptions,
+            *(each for each in before.assumptions if each.startswith(SCALED)),
             f"the records came in {arrivals} arrivals, each of them in one; every arrival's release"
             " is an event of its own in the books, and the digest is of the last",
         ),

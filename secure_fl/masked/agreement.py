@@ -12,6 +12,7 @@ from typing import Any
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from secure_fl.crypto.identities import QUERIER
 from secure_fl.federation import wire
 from secure_fl.masked.votes import Coding
 
@@ -30,6 +31,7 @@ class Told:
         salt: 32 random bytes that contributors and querier alone know, where others see the digest:
             without them it would tell whoever guesses the queries.
         known: secret of the known answers that are mixed in, or nothing.
+        querier: that asks, and to whom the shares that open the sum are sealed.
     """
 
     federation: str
@@ -37,11 +39,15 @@ class Told:
     queries: NDArray[Any]
     salt: bytes = field(default=b"", repr=False)
     known: bytes = field(default=b"", repr=False)
+    querier: str = QUERIER
 
     def agreed(self, coding: Coding, first: int, last: int) -> bytes:
         """32 bytes that stand for all this, of the sum over queries `first` to `last` - 1."""
+        # Said as before there were several, where a querier is called so.
+        asks = {} if self.querier == QUERIER else {"querier": self.querier}
         return wire.fingerprint(
             {
+                **asks,
                 "rule": coding.rule,
                 "version": VERSION,
                 "federation": self.federation,

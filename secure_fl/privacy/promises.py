@@ -137,6 +137,7 @@ class RecordPromise:
         adjacency: whether a record is replaced, or added or removed; of methods with a norm.
         class_texts: JSON file of public texts that describe the classes, or None; whoever writes
             them must not look at records.
+        whole: epsilon of a run of which an earlier sum has taken its part, or None.
     """
 
     epsilon: float
@@ -146,6 +147,7 @@ class RecordPromise:
     budget: float | None = None
     adjacency: Neighbours = "replace"
     class_texts: Path | None = None
+    whole: float | None = None
 
     def __attrs_post_init__(self) -> None:
         _check("epsilon", self.epsilon)
@@ -177,6 +179,7 @@ class RecordPrivacy:
         adjacency: whether a record is replaced, or added or removed.
         prior: public directions of the classes, shape (d, C), or None.
         texts: digest of the public texts behind the prior, or None.
+        whole: epsilon of this and of what the run released before, where it did, or None.
     """
 
     epsilon: float
@@ -186,6 +189,7 @@ class RecordPrivacy:
     adjacency: Neighbours = "replace"
     prior: Any = None
     texts: str | None = None
+    whole: float | None = None
 
     @property
     def unit(self) -> Record | Membership:
@@ -239,6 +243,7 @@ def record_privacy(
     adjacency: Neighbours = "replace",
     prior: Any = None,
     texts: str | None = None,
+    whole: float | None = None,
 ) -> RecordPrivacy:
     """What a run promises every record.
 
@@ -249,13 +254,13 @@ def record_privacy(
         books: the federation's ledger, made with this budget where there is none; or those of its
             clients, of which every one gets the events.
         adjacency: whether a record is replaced, or added or removed.
-        prior, texts: as `RecordPrivacy`.
+        prior, texts, whole: as `RecordPrivacy`.
 
     Raises:
         dp.LedgerError: the ledger was edited.
     """
-    ledger = _opened(books, Budget(epsilon, delta, record_unit(norm, adjacency)))
-    return RecordPrivacy(epsilon, delta, norm, ledger, adjacency, prior, texts)
+    ledger = _opened(books, Budget(whole or epsilon, delta, record_unit(norm, adjacency)))
+    return RecordPrivacy(epsilon, delta, norm, ledger, adjacency, prior, texts, whole)
 
 
 def _opened(books: Path | Shelf, budget: Budget) -> Ledger:

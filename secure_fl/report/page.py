@@ -190,6 +190,7 @@ def _parties(facts: Facts) -> list[Markup]:
         record_epsilon=_implied(facts) or "its own promise per record",
         aggregated=bool(facts.rounds),
         rule=facts.manifest.rule,
+        queriers=facts.manifest.queriers,
     )
     return [
         html.table("What a party holds by its role, and could read with it", COLUMNS, access(case)),

@@ -14,12 +14,14 @@ class Circumstances:
         record_epsilon: what the releases imply for a whole record, in words; "" without.
         aggregated: whether a trainer ran whose server saw sums.
         rule: "tournament", "paper", "masked" or "votes".
+        queriers: who may ask over a network, by name.
     """
 
     private_heads: bool
     record_epsilon: str
     aggregated: bool
     rule: str
+    queriers: tuple[str, ...] = ("querier",)
 
 
 _ENCRYPTED = (
@@ -114,6 +116,12 @@ def remarks(case: Circumstances) -> list[str]:
         "Contributors see queries in the clear: each of them must fold the query.",
         *{"masked": _MASKED, "votes": _VOTES}.get(case.rule, _ENCRYPTED),
     ]
+    if len(case.queriers) > 1:
+        found.append(
+            f"{len(case.queriers)} queriers may ask: {', '.join(case.queriers)}. Each reads its own"
+            " answers; a contributor's limits are of all of them together, so those that pool what"
+            " they know learn what one alone would."
+        )
     if case.private_heads:
         found.insert(
             0,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import dp
 from fhe.envelope import PRIVATE, write_atomic
-from secure_fl.data import ReadOptions
+from secure_fl.data import ReadOptions, scaling_of
 from secure_fl.errors import InputError
 from secure_fl.heads.queries import read_queries
 from secure_fl.pages import html
@@ -285,6 +285,14 @@ def _rounds(facts: TrainedFacts) -> list[Markup]:
     return [*monitor_chapter(facts.model.origin, facts.rounds), *rounds_chapter(facts.rounds)]
 
 
+SCALED_BY = {
+    "none": "a constant factor alone",
+    "range": "public ranges",
+    "moments": "means and deviations of all clients' records, without noise",
+    "released": "means and deviations that were released before; the books hold both",
+}
+
+
 def _recipe(facts: TrainedFacts) -> list[Markup]:
     shown = [(name.replace("_", " "), str(value)) for name, value in _settings(facts.model.origin)]
     model = facts.model
@@ -300,6 +308,7 @@ def _recipe(facts: TrainedFacts) -> list[Markup]:
                     ", ".join(facts.model.classes[:20]),
                 ),
                 ("features", facts.model.n_features),
+                ("scaled by", SCALED_BY[scaling_of(facts.model.scale).kind]),
                 *learned,
                 ("bytes of the model", facts.size),
             ]

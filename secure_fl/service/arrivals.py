@@ -13,7 +13,7 @@ from secure_fl.service.batch import Batch
 from secure_fl.service.gate import Caller, Refusal
 from secure_fl.service.limits import Limits
 from secure_fl.service.masked_words import most_queries, sum_parameters
-from secure_fl.service.registry import Federation
+from secure_fl.service.registry import Federation, Registered
 from secure_fl.service.schema import Opening
 from secure_fl.service.sealed_query import Facts, SealedQuery
 from secure_fl.service.store import Apart, Store
@@ -27,7 +27,7 @@ def open_batch(
     content: bytes,
     digest: str,
 ) -> int:
-    """Keeps a batch; 201, or 200 where the same request opened it before."""
+    """Keeps a batch of the calling querier; 201, or 200 where the same request opened it before."""
     federation = caller.federation.manifest.fingerprint
     known = store.find(federation, batch)
     if known is None:
@@ -44,7 +44,8 @@ def open_batch(
             queue=limits.queue,
             agreed=agreed,
             degree=degree,
-            apart=_apart(limits, caller.federation, opening),
+            querier=caller.name,
+            apart=_apart(limits, caller, opening),
         )
         if done == "opened":
             return 201
@@ -53,7 +54,8 @@ def open_batch(
                 429, "queue", "too many batches wait, or have all the room", retry_after=30
             )
         known = store.find(federation, batch)
-    if known is None or known.opening != digest:
+    # Of another querier's batch no more is said than that its name is taken.
+    if known is None or (known.querier, known.opening) != (caller.name, digest):
         raise Refusal(409, "state", "a batch of this name exists; choose another name")
     return 200
 
@@ -75,12 +77,13 @@ def _read_opening(
     except (ValidationError, binascii.Error, UnicodeEncodeError, ValueError):
         raise Refusal(422, "invalid", "not what opens a batch; see /openapi.json") from None
     federation = caller.federation
-    if opening.sealed if federation.batched else opening.apart:
+    batched = _registered(caller) is not None and federation.batched(caller.name)
+    if opening.sealed if batched else opening.apart:
         raise Refusal(422, "invalid", "sealed queries come apart where the engine is bgv, and only")
-    asked = opening.apart if federation.batched else list(sealed)
+    asked = opening.apart if batched else list(sealed)
     if not set(asked) <= set(manifest.clients) or not opening.quorum <= len(set(asked)):
         raise Refusal(422, "invalid", "not a sealed query for each of a quorum of clients")
-    most = federation.most_queries(limits.queries)
+    most = federation.most_queries(caller.name, limits.queries)
     if opening.queries > most:
         raise Refusal(413, "size", f"a batch has at most {most} queries")
     if not now < opening.expires <= now + limits.lifetime:
@@ -95,7 +98,7 @@ def _read_opening(
         except (fhe.InputError, InputError):
             raise Refusal(422, "invalid", "a sealed query cannot be read") from None
         terms = (batch, name, opening.queries, opening.quorum, opening.expires)
-        check_facts(facts, terms, federation)
+        check_facts(facts, terms, caller)
         sums.add((facts.public, facts.degree))
     if not federation.masked:
         return opening, sealed, ("", 0)
@@ -109,43 +112,61 @@ def _read_opening(
     return opening, sealed, (agreed, degree)
 
 
-def check_facts(
-    facts: Facts, terms: tuple[str, str, int, int, float], federation: Federation
-) -> None:
-    """Refuses a sealed query of another batch.
-
-    Args:
-        facts: that its querier signed.
-        terms: the batch's name, its contributor, queries, quorum and expiry.
-        federation: of the batch.
+def _registered(caller: Caller[Federation]) -> Registered | None:
+    """The calling querier's keys; None of a rule that has none.
 
     Raises:
-        Refusal: so.
+        Refusal: they are not here.
     """
+    if caller.federation.masked:
+        return None
+    try:
+        return caller.federation.registered(caller.name)
+    except InputError as error:
+        raise Refusal(409, "keys", str(error)) from None
+
+
+def check_facts(
+    facts: Facts, terms: tuple[str, str, int, int, float], caller: Caller[Federation]
+) -> None:
+    """Refuses a sealed query of another batch or querier.
+
+    Args:
+        facts: that their querier signed.
+        terms: the batch's name, its contributor, queries, quorum and expiry.
+        caller: the querier whose batch it is.
+
+    Raises:
+        Refusal: so, or the querier's keys are not here.
+    """
+    if facts.querier != caller.name:
+        raise Refusal(422, "invalid", "a sealed query is another querier's")
     found = (facts.batch, facts.contributor, facts.queries, facts.quorum, facts.expires)
     if found != terms:
         raise Refusal(422, "invalid", "a sealed query is not of this batch")
-    if not federation.masked and facts.public != federation.public.fingerprint:
+    own = _registered(caller)
+    if own is not None and facts.public != own.public.fingerprint:
         raise Refusal(422, "invalid", "another public key than the one registered here")
 
 
-def _apart(limits: Limits, federation: Federation, opening: Opening) -> Apart | None:
+def _apart(limits: Limits, caller: Caller[Federation], opening: Opening) -> Apart | None:
     """What is to come apart; None where everything is in the opening.
 
     Raises:
         Refusal: this evaluator will never have room for it.
     """
-    if not federation.batched:
+    federation = caller.federation
+    if not federation.batched(caller.name):
         return None
     clients, queries = tuple(dict.fromkeys(opening.apart)), opening.queries
-    each = federation.sealed_bytes(queries) + federation.contribution_bytes(queries)
+    each = federation.sealed_bytes(queries) + federation.contribution_bytes(caller.name, queries)
     size = len(clients) * each
     if size > limits.room:
         raise Refusal(
             413,
             "size",
             f"a batch of {len(clients)} contributors has up to {size / 1e9:.2f} GB, this evaluator"
-            f" has room for {limits.room / 1e9:.2f} (--room)",
+            f" has room for {limits.room / 1e9:.2f} of each querier's (--room)",
         )
     return Apart(clients=clients, size=size, room=limits.room, patience=opening.patience)
 
@@ -156,8 +177,8 @@ def accept_contribution(
     """Keeps a contribution; 201, or 200 where it was there before."""
     try:
         contribution = fhe.Contribution.from_bytes(content, source="contribution")
-        caller.federation.check(contribution, caller.name, batch.name, batch.queries)
-    except fhe.InputError as error:
+        caller.federation.check(contribution, caller.name, batch)
+    except (fhe.InputError, InputError) as error:
         raise Refusal(422, "invalid", str(error)) from None
     if store.accept(batch, caller.name, content):
         return 201

@@ -19,7 +19,7 @@ from secure_fl.heads.run_folder import query_features
 from secure_fl.service.channel import Channel
 from secure_fl.service.desk import Desk
 from secure_fl.service.masked_querier import ask_masked
-from secure_fl.service.members import read_member
+from secure_fl.service.members import read_querier
 from secure_fl.service.querier import Answered, BatchTerms, Querier, Received, Spend, ignored
 
 IDENTITY = "identity"
@@ -73,7 +73,7 @@ def ask(
 
 
 class QueryClient:
-    """A querier whose folder holds all that it has: federation, identity and keys.
+    """A querier whose folder holds all that it has: federation, identity and its own keys.
 
     Args:
         folder: with `federation.json`, `identity`, and the keys of `securefl keys new`.
@@ -104,7 +104,7 @@ class QueryClient:
     ) -> None:
         self._folder = Path(folder)
         self.manifest = load_manifest(self._folder)
-        member = read_member(self._folder / IDENTITY, "querier", self.manifest)
+        member = read_querier(self._folder / IDENTITY, self.manifest)
         self._leak_bits, self._terms = leak_bits, BatchTerms(quorum=quorum)
         public: fhe.AnyPublicKey | None = None
         if not self.manifest.summed:

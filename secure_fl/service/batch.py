@@ -15,6 +15,7 @@ class Batch:
         id: the store's own number; the order of arrival.
         federation: fingerprint of the manifest.
         name: of the batch.
+        querier: that opened it, and to whom alone it answers.
         opening: digest of the request that opened it.
         queries: in all.
         quorum: contributors that an answer needs.
@@ -34,6 +35,7 @@ class Batch:
     id: int
     federation: str
     name: str
+    querier: str
     opening: str
     queries: int
     quorum: int
@@ -69,7 +71,7 @@ class Batch:
 
 
 COLUMNS = (
-    *("id", "federation", "batch", "opening", "queries", "quorum", "state", "reason", "done"),
-    *("total", "present", "patient_until", "expires", "agreed", "degree"),
+    *("id", "federation", "batch", "querier", "opening", "queries", "quorum", "state", "reason"),
+    *("done", "total", "present", "patient_until", "expires", "agreed", "degree"),
 )
 """Of the store's table of batches."""

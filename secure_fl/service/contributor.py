@@ -1,38 +1,31 @@
-"""The contributor: fetches queries that are sealed to it, and answers with encrypted codes.
+"""The contributor: opens queries that are sealed to it, and answers with encrypted codes.
 
 It calls the evaluator and opens no port to anybody. What its owner insists on, whatever a querier
 asks, is its `ContributorPolicy`.
 """
 
-import logging
-import sqlite3
-import tempfile
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 import fhe
 from fhe.batched.contributor import write_batched
-from fhe.envelope import PRIVATE, load_json
-from fhe.errors import StorageError
+from fhe.envelope import PRIVATE
 from kahm.errors import InputError as MeasureError
-from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
+from secure_fl.errors import InputError, ProtocolError
 from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.heads.codes import measure_codes
 from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.masked import Told, VoteCoding
 from secure_fl.service.answers_book import AnswersBook
-from secure_fl.service.channel import Channel, Sink
-from secure_fl.service.declining import seal_reason
 from secure_fl.service.likeness import count_before, first_pair
-from secure_fl.service.masked_part import DroppedOut, MaskedPart
+from secure_fl.service.masked_part import MaskedPart
 from secure_fl.service.masked_words import (
     audit_parameters,
     known_secret,
@@ -43,21 +36,13 @@ from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.outbox import DAY, Outbox
 from secure_fl.service.sealed_query import (
-    BATCH,
     Facts,
     SealedQuery,
     open_query,
     open_salted_query,
-    sealed_bytes,
 )
+from secure_fl.service.shares import Share, shares_of
 from secure_fl.service.watch import DriftWatch
-
-log = logging.getLogger("securefl.service")
-
-WAIT = 20.0
-"""Seconds that one call waits for a batch."""
-_FINAL = (404, 409, 410, 413, 422)
-"""Signed words of the evaluator after which this contribution will never be taken."""
 
 
 @frozen(kw_only=True)
@@ -67,12 +52,15 @@ class ContributorPolicy:
     Attributes:
         quorum: least quorum of a batch that it answers; an answer of few contributors says much
             about the records of each.
-        daily_queries: queries answered in any 24 hours; who may ask without limit learns whose
-            records a head was made of.
+        daily_queries: queries answered in any 24 hours, to all queriers together; who may ask
+            without limit learns whose records a head was made of.
+        quotas: of these, by querier; the others have equal parts of what is left
+            (`secure_fl.service.shares`).
         near: two queries whose distance is at most this part of the larger norm are nearly the
             same; a batch with two such ones is declined.
         repeats: times that nearly the same query is answered in any 24 hours, in batches of its
-            own: each time a querier with an accomplice may learn a bit of this client's code.
+            own, to all queriers together, each of whom has an equal part: each time a querier with
+            an accomplice may learn a bit of this client's code.
         degree: of the rule masked, the least number of contributors that it masks with, 0 for all
             others. On a ring fewer of all contributors may collude, and a cheating evaluator opens
             parts of a sum (`secure_fl.service.masked_words.sum_parameters`).
@@ -80,6 +68,7 @@ class ContributorPolicy:
 
     quorum: int = 2
     daily_queries: int = 10_000
+    quotas: Mapping[str, int] = field(factory=dict)
     near: float = 1e-3
     repeats: int = 3
     degree: int = 0
@@ -107,7 +96,8 @@ class Contributor:
         member: its name and secrets.
         manifest: of the federation.
         head: its own.
-        key: the querier's public key; None of the rule masked, which has none.
+        keys: public keys of the queriers that are answered, by name; empty of the rule masked,
+            which has none.
         terms: its owner's.
         outbox: its memory.
         metrics: counters.
@@ -118,7 +108,7 @@ class Contributor:
     member: Member
     manifest: Manifest
     head: Head
-    key: fhe.AnyPublicKey | None
+    keys: Mapping[str, fhe.AnyPublicKey]
     terms: ContributorPolicy
     outbox: Outbox
     metrics: Metrics
@@ -126,10 +116,23 @@ class Contributor:
     answers: AnswersBook | None = None
 
     @property
-    def public(self) -> fhe.AnyPublicKey:
-        """The querier's public key, of a federation whose rule has one."""
-        assert self.key is not None
-        return self.key
+    def shares(self) -> dict[str, Share]:
+        """What each querier may ask.
+
+        Raises:
+            InputError: the terms leave one with nothing.
+        """
+        terms = self.terms
+        parts = terms.daily_queries, terms.repeats, terms.quotas
+        return shares_of(*parts, self.manifest.queriers)
+
+    def asked(self, now: float) -> dict[str, tuple[int, int]]:
+        """Of each querier the queries answered in the last 24 hours, and how many it may ask."""
+        since = now - DAY
+        return {
+            name: (self.outbox.queries_since(since, name), share.queries)
+            for name, share in self.shares.items()
+        }
 
     def part(self, data: bytes, batch: str, now: float) -> MaskedPart:
         """This client's part in the masked sum of a sealed query; the batch is remembered.
@@ -137,29 +140,46 @@ class Contributor:
         Args, Raises: as `answer`; also where others are told something else, or no sum has the
             quorum.
         """
-        try:
-            query = SealedQuery.from_bytes(data, self.manifest)
+        with self._declining(data) as query:
             self._check(query.facts, batch, now)
             self._check_ring(query.facts)
             opened = open_salted_query(query, self.member, self.manifest.n_features)
             features, audit, salt = opened
-            self._check_likeness(features, now)
+            asks = query.facts.querier
+            self._check_likeness(features, now, asks)
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
             if audit is not None:
                 refuse_known(self.manifest)
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
-            told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit))
+            told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit), asks)
             part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
             self._book(part, query.facts)
+        # Before anything leaves: whatever happens from here on, it takes part once.
+        self._keep(query.facts, None, now, features, measures)
+        return part
+
+    @contextmanager
+    def _declining(self, data: bytes) -> Iterator[SealedQuery]:
+        """The sealed query that a block works on; what is found wrong with it declines it."""
+        try:
+            yield SealedQuery.from_bytes(data, self.manifest)
         except (InputError, fhe.InputError, MeasureError, ProtocolError) as error:
             raise Declined(str(error)) from None
-        # Before anything leaves: whatever happens from here on, it takes part once.
-        self.outbox.keep(batch, query.facts.queries, None, now, features)
+
+    def _keep(
+        self,
+        facts: Facts,
+        made: bytes | str | None,
+        now: float,
+        features: NDArray[np.float32],
+        measures: NDArray[np.floating[Any]],
+    ) -> None:
+        self.outbox.keep(facts.batch, facts.queries, made, now, features, facts.querier)
+        self.metrics.answered.labels(facts.querier).inc(facts.queries)
         if self.watch is not None:
             self.watch.seen(measures, now)
-        return part
 
     def _book(self, part: MaskedPart, facts: Facts) -> None:
         if isinstance(part.coding, VoteCoding):
@@ -178,27 +198,25 @@ class Contributor:
             Declined: it is not the querier's, not for this client, answered before, expired, or
                 against the terms.
         """
-        try:
-            query = SealedQuery.from_bytes(data, self.manifest)
+        with self._declining(data) as query:
             self._check(query.facts, batch, now)
+            public = self.keys[query.facts.querier]
             features, audit = open_query(query, self.member, self.manifest.n_features)
-            self._check_likeness(features, now)
+            self._check_likeness(features, now, query.facts.querier)
             measures = self.head.measures(features, self.manifest)
             codes = measure_codes(measures, self.manifest)
             if audit is not None:
                 position = self.manifest.client_index(self.member.name)
-                codes = audit.mix(codes, position, self.public.parameters)
-        except (InputError, fhe.InputError, MeasureError) as error:
-            raise Declined(str(error)) from None
-        made = self._encrypted(codes, batch)
-        self.outbox.keep(batch, query.facts.queries, made, now, features)
-        if self.watch is not None:
-            self.watch.seen(measures, now)
+                codes = audit.mix(codes, position, public.parameters)
+        made = self._encrypted(codes, batch, public)
+        self._keep(query.facts, made, now, features, measures)
         kept = self.outbox.undelivered(batch)
         assert kept is not None
         return kept
 
-    def _encrypted(self, codes: NDArray[np.int64], batch: str) -> bytes | str:
+    def _encrypted(
+        self, codes: NDArray[np.int64], batch: str, public: fhe.AnyPublicKey
+    ) -> bytes | str:
         """A contribution, or the digest of its file."""
         facts: Any = {
             "contributor": self.manifest.client_index(self.member.name),
@@ -206,28 +224,27 @@ class Contributor:
             "federation": self.manifest.fingerprint,
             "batch": batch,
         }
-        public = self.public
         if isinstance(public, fhe.BatchedPublicKey):
             return self.outbox.made(
                 lambda path: write_batched(path, codes, public, mode=PRIVATE, **facts)
             )
         return fhe.contribute(codes, public, **facts).to_bytes()
 
-    def _check_likeness(self, features: NDArray[np.float32], now: float) -> None:
-        terms = self.terms
+    def _check_likeness(self, features: NDArray[np.float32], now: float, querier: str) -> None:
+        terms, allowed = self.terms, self.shares[querier].repeats
         pair = first_pair(features, terms.near)
         if pair is not None:
             raise Declined(
                 f"queries {pair[0]} and {pair[1]} are nearly the same, which this client's terms"
                 f" ({terms.near:g} of their norm) do not allow in one batch; ask once"
             )
-        earlier = self.outbox.asked_since(now - DAY, features.shape[1])
+        earlier = self.outbox.asked_since(now - DAY, features.shape[1], querier)
         counts = count_before(features, earlier, terms.near)
         often = int(counts.argmax())
-        if counts[often] >= terms.repeats:
+        if counts[often] >= allowed:
             raise Declined(
                 f"query {often} was answered {counts[often]} times in 24 hours, this client's terms"
-                f" allow {terms.repeats}"
+                f" allow {allowed}"
             )
 
     def _check_ring(self, facts: Facts) -> None:
@@ -240,12 +257,17 @@ class Contributor:
             )
 
     def _check(self, facts: Facts, batch: str, now: float) -> None:
-        asked = self.outbox.queries_since(now - DAY) + facts.queries
+        asked = self.outbox.queries_since(now - DAY, facts.querier) + facts.queries
+        allowed, key = self.shares[facts.querier].queries, self.keys.get(facts.querier)
         checks = (
             (facts.batch == batch, "a sealed query of another batch"),
             (facts.contributor == self.member.name, "sealed to another client"),
             (
-                self.key is None or facts.public == self.key.fingerprint,
+                self.manifest.summed or key is not None,
+                f"this client has no public key of the querier {facts.querier!r}",
+            ),
+            (
+                key is None or facts.public == key.fingerprint,
                 "another public key than this client has",
             ),
             (now < facts.expires, "expired"),
@@ -255,135 +277,10 @@ class Contributor:
                 f"quorum {facts.quorum}, this client's terms ask for {self.terms.quorum}",
             ),
             (
-                asked <= self.terms.daily_queries,
-                f"{asked} queries in 24 hours, this client's terms allow"
-                f" {self.terms.daily_queries}",
+                asked <= allowed,
+                f"{asked} queries in 24 hours, this client's terms allow {allowed}",
             ),
         )
         for fine, reason in checks:
             if not fine:
                 raise Declined(reason)
-
-
-def answer_listed(
-    contributor: Contributor,
-    channel: Channel,
-    stop: threading.Event,
-    busy: threading.Lock,
-    told: Callable[[bool], None],
-) -> None:
-    """Waits for batches once, and answers those that are there; a turn of the loop.
-
-    An evaluator that is away is no failure of this process: it is asked again in the next turn.
-
-    Args:
-        contributor: that answers.
-        channel: to the evaluator.
-        stop: set to end after the batch at hand.
-        busy: held while a batch is at hand.
-        told: hears after every call whether the evaluator could be reached.
-    """
-    try:
-        listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
-        told(True)
-        for batch in _names(listed):
-            with busy:
-                if stop.is_set():
-                    return
-                _serve(contributor, channel, batch, stop)
-    except ServiceError as error:
-        told(False)
-        log.warning("%s", error)
-        stop.wait(2.0)
-
-
-def _names(listed: bytes) -> list[str]:
-    try:
-        names = load_json(listed)["batches"]
-        # They become parts of paths.
-        if all(BATCH.fullmatch(name) for name in names):
-            return list(names)
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise ServiceError("the evaluator's list of batches cannot be read")
-
-
-def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threading.Event) -> None:
-    made = contributor.outbox.undelivered(batch)
-    if made is None:
-        sealed = _fetch_query(contributor, channel, batch)
-        if sealed is None:
-            # Closed or expired since it was listed.
-            return
-        try:
-            if contributor.key is None:
-                contributor.part(sealed, batch, time.time()).run(channel, stop)
-                contributor.metrics.contributions.inc()
-                return
-            made = contributor.answer(sealed, batch, time.time())
-        except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
-            log.warning("a batch is declined: %s", reason)
-            _decline(contributor, channel, batch, str(reason))
-            return
-        except (sqlite3.Error, OSError, StorageError):
-            # The machine's trouble and not the batch's: the turn fails, and is tried again.
-            raise
-        except ServiceError:
-            # The evaluator is away: of a sum this client has dropped out.
-            raise
-        except Exception as error:
-            # One batch that cannot be answered must not keep the others from it.
-            log.error("a batch cannot be answered: %s", type(error).__name__)
-            _decline(contributor, channel, batch, "this client failed over it; see its log")
-            return
-    status = _deliver(channel, batch, made)
-    if status >= 300 and status not in _FINAL:
-        raise ServiceError(
-            f"the evaluator did not take a contribution ({status}); it is sent again"
-        )
-    contributor.outbox.delivered(batch)
-    if status < 300:
-        contributor.metrics.contributions.inc()
-    elif status not in (404, 409):
-        # Closed and expired batches are nothing to speak of; this one will not be taken later.
-        log.error("the evaluator did not take a contribution (%d)", status)
-        _decline(contributor, channel, batch, "its contribution was refused; see its log")
-
-
-def _fetch_query(contributor: Contributor, channel: Channel, batch: str) -> bytes | None:
-    """A sealed query; None where this client is not asked any more."""
-    path, what = f"/batches/{batch}/query", "asking for a query"
-    if not isinstance(contributor.key, fhe.BatchedPublicKey):
-        found = channel.heard("GET", path, what=what)
-        return found.content if found.status == 200 else None
-    most = sealed_bytes(contributor.key.parameters.degree, contributor.manifest)
-    with tempfile.TemporaryDirectory(dir=contributor.outbox.folder) as folder:
-        sink = Sink(Path(folder) / "query", most)
-        found = channel.fetch(path, sink, what=what)
-        return sink.path.read_bytes() if found.status == 200 else None
-
-
-def _deliver(channel: Channel, batch: str, made: bytes | Path) -> int:
-    """Sends a contribution; the status of the evaluator's answer."""
-    path = f"/batches/{batch}"
-    if isinstance(made, Path):
-        # Megabytes are not sent for nothing.
-        asked = channel.heard("GET", f"{path}/part", what="asking whether a batch waits")
-        if asked.status != 200:
-            return asked.status
-        if _state(asked.content) != "asked":
-            return 200 if _state(asked.content) == "sent" else 409
-    return channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution").status
-
-
-def _state(part: bytes) -> object:
-    try:
-        return load_json(part)["state"]
-    except (ValueError, KeyError, TypeError):
-        raise ServiceError("the evaluator's word on a batch cannot be read") from None
-
-
-def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:
-    contributor.metrics.refusals.labels("declined").inc()
-    sealed = seal_reason(contributor.member, contributor.manifest, batch, reason)
-    channel.heard("DELETE", f"/batches/{batch}/query", sealed, what="declining a batch")

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from secure_fl.heads.manifest import Manifest, load_manifest
 from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service.answers_book import AnswersBook
 from secure_fl.service.channel import Channel
-from secure_fl.service.contributor import Contributor, ContributorPolicy, answer_listed
+from secure_fl.service.contributor import Contributor, ContributorPolicy
+from secure_fl.service.contributor_loop import answer_listed
 from secure_fl.service.holding import Held
+from secure_fl.service.key_folders import key_folders, refuse_shared
 from secure_fl.service.members import Member, read_member
 from secure_fl.service.metrics import CONTENT_TYPE, Metrics
 from secure_fl.service.outbox import Outbox
 from secure_fl.service.schema import ContributorHealth
+from secure_fl.service.shares import shares_of
 from secure_fl.service.supervision import PATIENCE, Ending, Watch, start_turning
 from secure_fl.service.watch import DriftWatch
 
@@ -43,7 +47,8 @@ def load_contributor(
     Args:
         run: folder with federation.json and the client's head.
         client: its name.
-        keys: folder with the querier's public.key; None of the rule masked, which has none.
+        keys: folder with the queriers' public.key (`secure_fl.service.key_folders`); None of the
+            rule masked, which has none.
         identity: its secret file.
         state: folder of its memory, made where absent, mode 0700.
         terms: its owner's.
@@ -54,6 +59,8 @@ def load_contributor(
         InputError, fhe.InputError: a file cannot be used, or they do not belong together.
     """
     manifest = load_manifest(run)
+    # Terms that leave a querier with nothing are said now.
+    shares_of(terms.daily_queries, terms.repeats, terms.quotas, manifest.queriers)
     member, head = read_member(identity, client, manifest), load_head(run, client, manifest)
     if manifest.summed:
         if keys is not None:
@@ -63,26 +70,33 @@ def load_contributor(
             raise InputError(
                 "federation: its rule is votes; its answers need a budget (--answers-epsilon)"
             )
-        return _made(member, manifest, head, None, terms, state, answers)
+        return _made(member, manifest, head, {}, terms, state, answers)
     if keys is None:
         raise InputError(
             f"federation: its rule is {manifest.rule} (federation.json); name the folder of the"
             " querier's public.key (--keys)"
         )
-    public = fhe.load_public_key(keys)
+    folders = key_folders(keys, manifest)
+    found = {name: _public_key(own, manifest) for name, own in folders.items()}
+    refuse_shared(found, keys)
+    return _made(member, manifest, head, found, terms, state)
+
+
+def _public_key(folder: Path, manifest: Manifest) -> fhe.AnyPublicKey:
+    public = fhe.load_public_key(folder)
     if public.parameters.contributors != len(manifest.clients):
         raise InputError(
-            f"{keys}: keys for {public.parameters.contributors} contributors, the federation has"
+            f"{folder}: keys for {public.parameters.contributors} contributors, the federation has"
             f" {len(manifest.clients)}; get the new ones"
         )
-    return _made(member, manifest, head, public, terms, state)
+    return public
 
 
 def _made(
     member: Member,
     manifest: Manifest,
     head: Head,
-    key: fhe.AnyPublicKey | None,
+    keys: Mapping[str, fhe.AnyPublicKey],
     terms: ContributorPolicy,
     state: Path,
     answers: AnswersBook | None = None,
@@ -91,7 +105,7 @@ def _made(
     outbox = Outbox(state / "outbox.db")
     metrics = Metrics()
     watch = DriftWatch.of(head, manifest, state, metrics)
-    return Contributor(member, manifest, head, key, terms, outbox, metrics, watch, answers)
+    return Contributor(member, manifest, head, keys, terms, outbox, metrics, watch, answers)
 
 
 class ContributorService:
@@ -192,9 +206,10 @@ def make_contributor_app(service: ContributorService) -> FastAPI:
 
     @app.get("/watch", response_class=fastapi.responses.HTMLResponse)
     async def watch() -> fastapi.responses.HTMLResponse:
-        """Whether the queries drift, for the client's owner."""
+        """Whether the queries drift, and who asked how many, for the client's owner."""
         if service.contributor.watch is None:
             raise fastapi.HTTPException(404, "a head of one machine cannot say what is usual")
-        return fastapi.responses.HTMLResponse(service.contributor.watch.page())
+        asked = await asyncio.to_thread(service.contributor.asked, time.time())
+        return fastapi.responses.HTMLResponse(service.contributor.watch.page(asked))
 
     return app

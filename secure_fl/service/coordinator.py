@@ -19,7 +19,7 @@ import uvicorn
 from attrs import frozen
 from fastapi import FastAPI, Request
 
-from secure_fl.crypto.identities import NOT_CLIENTS, Members, read_members
+from secure_fl.crypto.identities import Members, read_members
 from secure_fl.crypto.keys import Directory
 from secure_fl.errors import FederationError, InputError, ServiceError
 from secure_fl.federation import wire
@@ -67,7 +67,12 @@ class TrainingCircle:
     @property
     def clients(self) -> tuple[str, ...]:
         """Those that the head works with."""
-        return tuple(name for name in self.listed.listed if name not in NOT_CLIENTS)
+        return tuple(self.listed.clients)
+
+    @property
+    def queriers(self) -> tuple[str, ...]:
+        """Those that ask, which have no part in this."""
+        return self.listed.queriers
 
     @property
     def fingerprint(self) -> str:

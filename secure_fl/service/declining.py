@@ -1,6 +1,6 @@
-"""Why a contributor does not answer a batch: its own words, for the querier alone.
+"""Why a contributor does not answer a batch: its own words, for the querier that asked alone.
 
-Signed by the contributor and sealed to the querier, so that the evaluator, which passes them on,
+Signed by the contributor and sealed to that querier, so that the evaluator, which passes them on,
 can neither read them (they may tell of the queries) nor make them up. Sealing is that of
 `secure_fl.service.sealed_query`.
 """
@@ -22,18 +22,19 @@ MOST_BYTES = 8192
 """Of a refusal, as it is sent."""
 
 
-def seal_reason(member: Member, manifest: Manifest, batch: str, reason: str) -> bytes:
+def seal_reason(member: Member, manifest: Manifest, batch: str, querier: str, reason: str) -> bytes:
     """A contributor's refusal of a batch.
 
     Args:
         member: the contributor.
         manifest: of the federation.
         batch: its name.
-        reason: for the querier; cut after 500 characters.
+        querier: that asked.
+        reason: for it; cut after 500 characters.
     """
     context = _context(manifest, batch, member.name)
     plain = reason[:LONGEST].encode()
-    sealed = SUITE.encrypt(plain, sealing_key(manifest, "querier"), context)
+    sealed = SUITE.encrypt(plain, sealing_key(manifest, querier), context)
     signature = member.identity.sign(context, sealed)
     return pack(KIND, {"signature": signature.hex()}, sealed)
 

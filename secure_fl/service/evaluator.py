@@ -55,12 +55,16 @@ class Evaluator:
     ) -> None:
         make_folder(state, mode=0o700)
         self._held = Held(state)
-        self.limits, self.metrics, self.stopping = limits, Metrics(), False
+        self.metrics, self.stopping = Metrics(), False
+        by_name = {name: federation for name, (federation, _) in federations.items()}
+        self.limits = limits.shared_by(
+            sum(len(each.queriers) for each in by_name.values()),
+            sum(len(each.batched_queriers) for each in by_name.values()),
+        )
         self.ending = Ending(self.stop)
         self.store = Store(state / "batches.db", wait=limits.database)
         # A request may name a time that lies ahead, and is valid for as long after it.
         self.nonces = Nonces(state / "nonces.db", 2 * LIFETIME, wait=limits.database)
-        by_name = {name: federation for name, (federation, _) in federations.items()}
         succeeded = succeeded_by(by_name)
         self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
         self.store.end(succeeded, SUCCEEDED)
@@ -113,13 +117,13 @@ class Evaluator:
             await self.evaluations.changes.wait(min(left, look))
 
     async def batch(self, caller: Caller[Federation], name: str) -> Batch:
-        """A batch of the caller's federation.
+        """A batch of the caller's federation; of a querier its own.
 
         Raises:
-            Refusal: there is none.
+            Refusal: there is none; of another querier's the same is said.
         """
         federation = caller.federation.manifest.fingerprint
         found = await asyncio.to_thread(self.store.find, federation, name)
-        if found is None:
+        if found is None or (caller.role == "querier" and found.querier != caller.name):
             raise Refusal(404, "absent", "no such batch")
         return found

@@ -95,8 +95,7 @@ def make_app(evaluator: Evaluator, *, grace: float = 30.0) -> App:
     async def metrics() -> fastapi.Response:
         """Counts and times for Prometheus."""
         evaluator.metrics.set_loops(evaluator.evaluations.loops)
-        for state, count in (await soon(evaluator.store.states) or {}).items():
-            evaluator.metrics.batches.labels(state).set(count)
+        evaluator.metrics.set_batches(await soon(evaluator.store.states))
         return fastapi.Response(evaluator.metrics.text(), media_type=CONTENT_TYPE)
 
     add_querier_routes(app, evaluator)

@@ -52,6 +52,10 @@ class Circle(Protocol):
         """Names of those that are clients."""
 
     @property
+    def queriers(self) -> tuple[str, ...]:
+        """Names of those that ask."""
+
+    @property
     def members(self) -> Directory:
         """Keys that check signatures, by name."""
 
@@ -95,6 +99,13 @@ class Caller(Generic[Of]):
     def name(self) -> str:
         """The member's name."""
         return self.claims.sender
+
+    @property
+    def role(self) -> str:
+        """What it does: "client", "querier", or its name."""
+        if self.name in self.federation.clients:
+            return "client"
+        return "querier" if self.name in self.federation.queriers else self.name
 
     @property
     def sender(self) -> str:
@@ -143,9 +154,8 @@ class Gate(Generic[Of]):
         caller = request.state.caller = self._identify(request, federation)
         self._check_claims(request, caller)
         await self._check_nonce(caller)
-        role = "client" if caller.name in caller.federation.clients else caller.name
-        if role not in roles:
-            raise Refusal(403, "role", f"a {role} may not do this")
+        if caller.role not in roles:
+            raise Refusal(403, "role", f"a {caller.role} may not do this")
         return caller
 
     async def body(self, request: HttpRequest, caller: Caller[Of], limit: int) -> bytes:

@@ -55,7 +55,7 @@ class LargeArrivals:
 
         def check(path: Path) -> None:
             facts = _read(lambda: facts_of_file(path, federation.manifest), path, "sealed query")
-            check_facts(facts, terms, federation)
+            check_facts(facts, terms, caller)
 
         limit = federation.sealed_bytes(batch.queries)
         with self._alone(batch, client, "sealed"), self._shelf.arriving() as arrival:
@@ -64,20 +64,21 @@ class LargeArrivals:
             take = self._shelf.take_sealed
             return _settled(await asyncio.to_thread(take, batch, client, arrival, time.time()))
 
-    async def contribution(self, request: Request, caller: Caller[Federation], batch: Batch) -> int:
-        """Takes a contribution; returns and raises as `sealed`."""
+    async def contribution(
+        self, request: Request, caller: Caller[Federation], batch: Batch, limit: int
+    ) -> int:
+        """Takes a contribution of at most `limit` bytes; returns and raises as `sealed`."""
         federation = caller.federation
 
         def check(path: Path) -> None:
             def whole() -> None:
                 found = fhe.BatchedContribution.load(path)
-                federation.check(found, caller.name, batch.name, batch.queries)
+                federation.check(found, caller.name, batch)
                 check_ciphertexts(found)
 
             with self._looking:
                 _read(whole, path, "contribution")
 
-        limit = federation.contribution_bytes(batch.queries)
         with self._alone(batch, caller.name, "sent"), self._shelf.arriving() as arrival:
             await self._gate.body_into(request, caller, limit, arrival)
             await asyncio.to_thread(check, arrival.path)

@@ -32,7 +32,7 @@ def add_large_routes(app: FastAPI, evaluator: Evaluator) -> None:
         """The querier sends one client's sealed query; on the disk when this is answered."""
         caller = await evaluator.gate.admit(request, federation, ["querier"])
         found = await evaluator.batch(caller, batch)
-        if not caller.federation.batched or client not in found.clients:
+        if not caller.federation.batched(caller.name) or client not in found.clients:
             raise Refusal(409, "state", "no sealed query of this client comes apart")
         status = await evaluator.large.sealed(request, caller, found, client)
         evaluator.evaluations.changes.tell()

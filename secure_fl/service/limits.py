@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from secure_fl.service.supervision import PATIENCE
 
@@ -24,9 +24,11 @@ class Limits:
     Attributes:
         rate: requests a second of one member, in the long run.
         burst: requests of one member at once.
-        queue: batches at once that are not answered yet, in all federations.
+        queue: batches at once that are not answered yet, in all federations; each of the queriers
+            has an equal part of them to itself.
         queries: of one batch; None for as many as the engine takes (`Federation.most_queries`).
-        room: bytes of sealed queries and contributions of engine bgv, of all batches at work.
+        room: bytes of sealed queries and contributions of engine bgv, of all batches at work; each
+            querier with keys of it has an equal part to itself.
         seconds: that a body may take to arrive.
         slowest: bytes a second at which a large body must come at least, beside those seconds.
         silence: seconds without a piece of a large body, after which its line counts as cut: less
@@ -53,6 +55,18 @@ class Limits:
     attempts: int = 3
     failing: float = PATIENCE
     database: float = DATABASE_WAIT
+
+    def shared_by(self, queriers: int, batched: int) -> "Limits":
+        """With each querier's part of the queue, at least 1, and of the room.
+
+        No querier fills them for another, or sees by their being full how much another asks.
+
+        Args:
+            queriers: of all federations.
+            batched: of these, with keys of engine bgv.
+        """
+        part = max(1, self.queue // max(1, queriers))
+        return evolve(self, queue=part, room=self.room // max(1, batched))
 
 
 class Buckets:

@@ -53,6 +53,7 @@ class MaskedPart:
     ) -> None:
         self._member, self._manifest = member, manifest
         self._batch, self._codes, self._expires = facts.batch, codes, facts.expires
+        self._querier = facts.querier
         self.coding = coding_of(manifest, facts.quorum)
         # Its own digest counts; the one in the facts is what the evaluator goes by.
         agreed = told.agreed(self.coding, 0, facts.queries)
@@ -96,7 +97,7 @@ class MaskedPart:
 
     def _open(self, heard: bytes) -> bytes:
         shares = self._client.unmask(heard)
-        return seal_shares(self._member, self._manifest, self._batch, shares)
+        return seal_shares(self._member, self._manifest, self._batch, self._querier, shares)
 
     def _path(self, step: int) -> str:
         return f"/batches/{self._batch}/exchange/{step}"

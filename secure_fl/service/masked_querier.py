@@ -126,7 +126,8 @@ def _open(
             f" left, and the quorum is {quorum}; take a smaller one (--quorum)"
         )
     salt = os.urandom(SALT)
-    told = Told(manifest.fingerprint, batch, features, salt, known_secret(known))
+    asks = querier.member.name
+    told = Told(manifest.fingerprint, batch, features, salt, known_secret(known), asks)
     agreed = told.agreed(coding_of(manifest, quorum), 0, queries)
     # A quorum or ring that no sum has is refused before anybody is asked.
     sum_parameters(manifest, batch, quorum, agreed, terms.degree)

@@ -110,17 +110,20 @@ def refuse_known(manifest: Manifest) -> None:
         )
 
 
-def seal_shares(member: Member, manifest: Manifest, batch: str, message: bytes) -> bytes:
-    """A contributor's opened shares, signed, and sealed to the querier: the evaluator passes them.
+def seal_shares(
+    member: Member, manifest: Manifest, batch: str, querier: str, message: bytes
+) -> bytes:
+    """A contributor's opened shares, signed, and sealed to who asked: the evaluator passes them.
 
     Args:
         member: the contributor.
         manifest: of the federation.
         batch: its name.
+        querier: that asked.
         message: of the sum's last step.
     """
     context = _context(manifest, batch, member.name)
-    sealed = SUITE.encrypt(message, sealing_key(manifest, "querier"), context)
+    sealed = SUITE.encrypt(message, sealing_key(manifest, querier), context)
     signature = member.identity.sign(context, sealed)
     return pack(KIND, {"signature": signature.hex()}, sealed)
 

@@ -3,17 +3,23 @@
 See `secure_fl.crypto.identities` for the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
 from attrs import field, frozen
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from secure_fl.crypto.identities import public_of, read_identity, sealing_of, write_identity
+from secure_fl.crypto.identities import (
+    QUERIER,
+    public_of,
+    read_identity,
+    sealing_of,
+    write_identity,
+)
 from secure_fl.crypto.keys import KEY, Directory, Identity
 from secure_fl.errors import InputError
-from secure_fl.heads.manifest import ROLES, Manifest, make_manifest
+from secure_fl.heads.manifest import Manifest, make_manifest
 
 
 @frozen
@@ -21,7 +27,7 @@ class Member:
     """A party with its secrets.
 
     Attributes:
-        name: a client's, "querier" or "evaluator".
+        name: a client's, a querier's or "evaluator".
         identity: signs.
         sealing: opens what is sealed to it.
     """
@@ -64,6 +70,24 @@ def read_member(path: Path, name: str, manifest: Manifest) -> Member:
     return found
 
 
+def read_querier(path: Path, manifest: Manifest) -> Member:
+    """The secrets of the querier whose public halves the manifest lists.
+
+    Raises:
+        InputError: the file cannot be used, or is no querier's.
+    """
+    if len(manifest.queriers) == 1:
+        return read_member(path, manifest.queriers[0], manifest)
+    public, listed = public_of(path), member_keys(manifest)
+    for name in manifest.queriers:
+        if listed[name] == public:
+            return read_member(path, name, manifest)
+    raise InputError(
+        f"{path}: not the key that federation.json lists for any of its queriers"
+        f" {', '.join(manifest.queriers)[:200]}; name the right file"
+    )
+
+
 def member_keys(manifest: Manifest) -> Mapping[str, str]:
     """Public keys by name.
 
@@ -87,24 +111,28 @@ def sealing_key(manifest: Manifest, name: str) -> X25519PublicKey:
     return X25519PublicKey.from_public_bytes(bytes.fromhex(member_keys(manifest)[name])[KEY:])
 
 
-def enrol(manifest: Manifest, keys: Mapping[str, str]) -> Manifest:
+def enrol(
+    manifest: Manifest, keys: Mapping[str, str], queriers: Sequence[str] = (QUERIER,)
+) -> Manifest:
     """The manifest with these members; its fingerprint changes, its heads stay.
 
     Args:
         manifest: of the federation.
-        keys: public keys of all clients, of "querier" and of "evaluator", by name.
+        keys: public keys of all clients, of all queriers and of "evaluator", by name.
+        queriers: who may ask, at least 1.
 
     Raises:
-        InputError: a party is missing, unknown, or two of them have the same key.
+        InputError: a party is missing, unknown, or two of them have the same key; or the name of
+            a querier is another party's.
     """
-    names = [*manifest.clients, *ROLES]
+    facts = {**attrs.asdict(manifest), "members": (), "queriers": tuple(queriers)}
+    names = make_manifest(**facts).parties
     wrong = sorted(set(names) ^ set(keys))
     if wrong:
         state = "missing" if wrong[0] in names else "no member"
         raise InputError(f"member {wrong[0]!r}: {state}; expected {', '.join(names)[:200]}")
     if len(set(keys.values())) < len(keys):
         raise InputError("members: two of them have the same key; each makes its own")
-    facts = attrs.asdict(manifest)
     return make_manifest(**{**facts, "members": [(name, keys[name]) for name in names]})
 
 

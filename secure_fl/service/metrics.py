@@ -1,5 +1,6 @@
-"""What a service counts, for Prometheus. Counts and times only: no name, no batch, no content."""
+"""What a service counts, for Prometheus: no batch, no content, no name but a querier's."""
 
+from collections import Counter as Counts
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -23,6 +24,8 @@ class Metrics:
         bytes: of HTTP headers and bodies, by direction ("in", "out").
         refusals: by reason, of a fixed list.
         batches: by state.
+        asked: batches by querier and state.
+        answered: queries that a contributor answered, by querier.
         contributions: accepted.
         evaluations: seconds each.
         failures: of the service's own loops, by loop.
@@ -42,6 +45,15 @@ class Metrics:
         )
         self.batches = Gauge(
             "securefl_batches", "Batches in each state.", ["state"], registry=self.registry
+        )
+        self.asked = Gauge(
+            *("securefl_querier_batches", "Batches of each querier in each state."),
+            ["querier", "state"],
+            registry=self.registry,
+        )
+        self.answered = Counter(
+            *("securefl_answered_queries", "Queries answered.", ["querier"]),
+            registry=self.registry,
         )
         self.contributions = Counter(
             "securefl_contributions", "Contributions accepted.", registry=self.registry
@@ -68,6 +80,20 @@ class Metrics:
         """Notes which loops do their work."""
         for name, alive in loops.items():
             self.loops.labels(name).set(alive)
+
+    def set_batches(self, counts: Mapping[tuple[str, str], int] | None) -> None:
+        """Notes how many batches of each querier are in each state; None where nobody can look."""
+        if counts is None:
+            return
+        # What is in no state any more has no count, and must not keep its last one.
+        self.asked.clear()
+        self.batches.clear()
+        states: Counts[str] = Counts()
+        for (querier, state), count in counts.items():
+            self.asked.labels(querier, state).set(count)
+            states[state] += count
+        for state, count in states.items():
+            self.batches.labels(state).set(count)
 
     def text(self) -> bytes:
         """All of them in Prometheus's text format."""

@@ -1,4 +1,4 @@
-"""A contributor's memory: the batches it answered, and what it has not delivered yet.
+"""A contributor's memory: the batches it answered, for whom, and what it has not delivered yet.
 
 Written before anything is sent, so that a kill neither loses a contribution nor answers twice.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE
+from secure_fl.crypto.identities import QUERIER
 from secure_fl.service.blobs import Blobs
 from secure_fl.service.limits import DATABASE_WAIT
 
@@ -45,9 +46,15 @@ class Outbox:
             "CREATE TABLE IF NOT EXISTS asked (batch TEXT PRIMARY KEY, answered REAL NOT NULL,"
             " features BLOB NOT NULL) WITHOUT ROWID"
         )
-        if "file" not in {row[1] for row in self._db.execute("PRAGMA table_info(batches)")}:
-            # Of a release before there were contributions too large for a database.
-            self._db.execute("ALTER TABLE batches ADD COLUMN file TEXT")
+        for table in ("batches", "asked"):
+            # Those of earlier releases have one querier.
+            self._add_column(table, "querier", f"TEXT NOT NULL DEFAULT '{QUERIER}'")
+        # Those of a release before there were contributions too large for a database.
+        self._add_column("batches", "file", "TEXT")
+
+    def _add_column(self, table: str, column: str, kind: str) -> None:
+        if column not in {row[1] for row in self._db.execute(f"PRAGMA table_info({table})")}:
+            self._db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
 
     @cached_property
     def _blobs(self) -> Blobs:
@@ -74,6 +81,11 @@ class Outbox:
         row = self._db.execute("SELECT 1 FROM batches WHERE batch = ?", (batch,))
         return row.fetchone() is not None
 
+    def querier(self, batch: str) -> str | None:
+        """Who asked a batch that was answered."""
+        row = self._db.execute("SELECT querier FROM batches WHERE batch = ?", (batch,)).fetchone()
+        return None if row is None else str(row[0])
+
     def undelivered(self, batch: str) -> bytes | Path | None:
         """A contribution that was made and not delivered, or its file."""
         found = self._db.execute(
@@ -88,14 +100,17 @@ class Outbox:
         """Digest of a large contribution's file, that `write` makes at a place it is told."""
         return self._blobs.made(write)
 
-    def queries_since(self, time: float) -> int:
-        """Queries answered after a time."""
-        query = "SELECT coalesce(sum(queries), 0) FROM batches WHERE answered > ?"
-        return int(self._db.execute(query, (time,)).fetchone()[0])
+    def queries_since(self, time: float, querier: str) -> int:
+        """Queries of one querier answered after a time."""
+        query = "SELECT coalesce(sum(queries), 0) FROM batches WHERE answered > ? AND querier = ?"
+        return int(self._db.execute(query, (time, querier)).fetchone()[0])
 
-    def asked_since(self, time: float, n_features: int) -> Iterator[NDArray[np.float32]]:
-        """Queries of the batches answered after a time, shape (queries, n_features) each."""
-        found = self._db.execute("SELECT features FROM asked WHERE answered > ?", (time,))
+    def asked_since(
+        self, time: float, n_features: int, querier: str
+    ) -> Iterator[NDArray[np.float32]]:
+        """A querier's batches answered after a time, shape (queries, n_features) each."""
+        query = "SELECT features FROM asked WHERE answered > ? AND querier = ?"
+        found = self._db.execute(query, (time, querier))
         for (features,) in found:
             yield np.frombuffer(features, np.float32).reshape(-1, n_features)
 
@@ -106,6 +121,7 @@ class Outbox:
         contribution: bytes | str | None,
         now: float,
         features: NDArray[np.float32],
+        querier: str,
     ) -> None:
         """Keeps a contribution until it is delivered; on the disk when this returns.
 
@@ -119,12 +135,16 @@ class Outbox:
         try:
             column = "file" if isinstance(contribution, str) else "contribution"
             self._db.execute(
-                f"INSERT INTO batches (batch, queries, answered, {column}) VALUES (?, ?, ?, ?)",
-                (batch, queries, now, contribution),
+                f"INSERT INTO batches (batch, queries, answered, {column}, querier)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (batch, queries, now, contribution, querier),
             )
             self._db.execute("DELETE FROM asked WHERE answered <= ?", (now - DAY,))
             content = np.ascontiguousarray(features, np.float32).tobytes()
-            self._db.execute("INSERT INTO asked VALUES (?, ?, ?)", (batch, now, content))
+            self._db.execute(
+                "INSERT INTO asked (batch, answered, features, querier) VALUES (?, ?, ?, ?)",
+                (batch, now, content, querier),
+            )
         except BaseException:
             self._db.execute("ROLLBACK")
             raise

@@ -1,4 +1,4 @@
-"""The querier: seals a batch to every contributor, waits, and reads the answers."""
+"""A querier: seals a batch to every contributor, waits, and reads the answers."""
 
 import base64
 import contextlib
@@ -87,10 +87,10 @@ Keep = Callable[[Received], None]
 
 @frozen
 class Querier:
-    """The party that asks.
+    """A party that asks.
 
     Attributes:
-        member: its secrets.
+        member: its name, one of the federation's queriers, and its secrets.
         manifest: of the federation.
         public: its public key, that contributors encrypt under; None of the rule masked.
         channel: to the evaluator.
@@ -145,6 +145,7 @@ class Querier:
                 quorum=quorum,
                 expires=expires,
                 degree=terms.degree,
+                querier=self.member.name,
             )
             query = seal_query(facts, features, audit, self.member, self.manifest, salt)
             return query.to_bytes()

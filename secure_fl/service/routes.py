@@ -1,4 +1,4 @@
-"""The evaluator's routes, for the querier and for the clients."""
+"""The evaluator's routes, for queriers, each for its own batches, and for the clients."""
 
 import asyncio
 import base64
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import fastapi
 from fastapi import FastAPI, Query, Request
 
+from secure_fl.errors import InputError
 from secure_fl.service.arrivals import accept_contribution, open_batch
 from secure_fl.service.batch import Batch
 from secure_fl.service.declining import MOST_BYTES
@@ -24,7 +25,7 @@ Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wai
 
 
 def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
-    """Adds what the querier may call."""
+    """Adds what a querier may call, of its own batches."""
     path = "/v1/{federation}/batches/{batch}"
     opening = {"content": {"application/json": {"schema": Opening.model_json_schema()}}}
 
@@ -40,8 +41,8 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
     ) -> fastapi.Response:
         """The querier opens a batch with a sealed query for every client."""
         caller = await evaluator.gate.admit(request, federation, ["querier"])
-        most = caller.federation.most_queries(evaluator.limits.queries)
-        limit = caller.federation.opening_bytes(most)
+        most = caller.federation.most_queries(caller.name, evaluator.limits.queries)
+        limit = caller.federation.opening_bytes(caller.name, most)
         content = await evaluator.gate.body(request, caller, limit)
         digest = hashlib.sha256(content).hexdigest()
         status = await asyncio.to_thread(
@@ -126,7 +127,7 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         """A client fetches the query that is sealed to it."""
         caller = await evaluator.gate.admit(request, federation, ["client"])
         found = await evaluator.batch(caller, batch)
-        if caller.federation.batched:
+        if caller.federation.batched(found.querier):
             return await large_query(evaluator, caller, found)
         content = await asyncio.to_thread(evaluator.store.sealed, found, caller.name)
         if content is None:
@@ -163,10 +164,13 @@ def add_client_routes(app: FastAPI, evaluator: Evaluator) -> None:
         found = await evaluator.batch(caller, batch)
         if found.agreed:
             raise Refusal(409, "state", "the rule of this federation is a secure sum")
-        if caller.federation.batched:
-            status = await evaluator.large.contribution(request, caller, found)
+        try:
+            limit = caller.federation.contribution_bytes(found.querier, found.queries)
+        except InputError as error:
+            raise Refusal(409, "keys", str(error)) from None
+        if caller.federation.batched(found.querier):
+            status = await evaluator.large.contribution(request, caller, found, limit)
         else:
-            limit = caller.federation.contribution_bytes(found.queries)
             content = await evaluator.gate.body(request, caller, limit)
             status = await asyncio.to_thread(
                 accept_contribution, evaluator.store, caller, found, content

@@ -1,4 +1,4 @@
-"""A query batch sealed to one contributor, signed by the querier.
+"""A query batch sealed to one contributor, signed by the querier that asks.
 
 It passes the evaluator, which reads the public facts and not the queries. Sealing is HPKE in base
 mode (RFC 9180: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305), bound to all facts;
@@ -23,6 +23,7 @@ from safetensors.numpy import save as save_tensors
 
 from fhe.audit import Audit
 from fhe.envelope import pack, read_in_parts, unpack
+from secure_fl.crypto.identities import QUERIER
 from secure_fl.crypto.keys import digest, digest_in_pieces, verify_digest
 from secure_fl.errors import FormatError, InputError, ProtocolError
 from secure_fl.heads.manifest import Manifest
@@ -51,6 +52,7 @@ class Facts:
         quorum: contributors that an answer needs at least.
         expires: seconds since 1970, after which it is not to be answered.
         degree: of the rule masked, contributors that each masks with; 0 for all others.
+        querier: that asks, one of the federation's.
     """
 
     federation: str
@@ -61,16 +63,21 @@ class Facts:
     quorum: int
     expires: float
     degree: int = 0
+    querier: str = QUERIER
 
     def context(self) -> bytes:
         """The facts as bytes that sealing and signature are bound to."""
         return digest(b"sealed query", *(str(value).encode() for value in self.said().values()))
 
     def said(self) -> dict[str, Any]:
-        """The facts by name; no degree where all mask with all, as before there were rings."""
+        """The facts by name: as before there were several queriers, and before there were rings,
+        where one is called so or all mask with all."""
         found = attrs.asdict(self)
-        if not self.degree:
-            del found["degree"]
+        if self.querier == QUERIER:
+            del found["querier"]
+            # With a querier the degree is always said: no number stands where a name could.
+            if not self.degree:
+                del found["degree"]
         return found
 
 
@@ -95,16 +102,16 @@ class SealedQuery:
 
     @classmethod
     def from_bytes(cls, data: bytes, manifest: Manifest) -> Self:
-        """Reads what `to_bytes` made, and checks the querier's signature.
+        """Reads what `to_bytes` made, and checks the signature of the querier that it names.
 
         Raises:
             FormatError: not such an envelope.
-            InputError: of another federation, or not signed by its querier.
+            InputError: of another federation, or not signed by that one of its queriers.
         """
         envelope = unpack(data, KIND, source="sealed query")
         facts, signature = _read_facts(envelope.header, manifest)
         found = cls(facts, envelope.payload, signature)
-        _check_signature(manifest, signature, digest(facts.context(), found.sealed))
+        _check_signature(facts, manifest, signature, digest(facts.context(), found.sealed))
         return found
 
 
@@ -118,13 +125,13 @@ def facts_of_file(path: Path, manifest: Manifest) -> Facts:
     facts, signature = _read_facts(header, manifest)
     pieces = (sealed.read(start, _PIECE) for start in range(0, sealed.size, _PIECE))
     over = digest_in_pieces([facts.context()], sealed.size, pieces)
-    _check_signature(manifest, signature, over)
+    _check_signature(facts, manifest, signature, over)
     return facts
 
 
 def _read_facts(found: Mapping[str, Any], manifest: Manifest) -> tuple[Facts, bytes]:
     """Facts and signature of a header; the signature is not checked."""
-    header = {"degree": 0, **found}
+    header = {"degree": 0, "querier": QUERIER, **found}
     kinds = {field.name: field.type for field in attrs.fields(Facts)} | {"signature": str}
     if {name: type(value) for name, value in header.items()} != kinds:
         raise FormatError("sealed query: header members are missing, unknown or mistyped")
@@ -140,11 +147,17 @@ def _read_facts(found: Mapping[str, Any], manifest: Manifest) -> tuple[Facts, by
     return facts, signature
 
 
-def _check_signature(manifest: Manifest, signature: bytes, over: bytes) -> None:
+def _check_signature(facts: Facts, manifest: Manifest, signature: bytes, over: bytes) -> None:
+    """Refuses what the querier that the facts name did not sign."""
+    name, keys = facts.querier, signature_keys(manifest)
+    asking = {each: keys[each] for each in manifest.queriers}
     try:
-        verify_digest(signature_keys(manifest), "querier", signature, over)
+        verify_digest(asking, name, signature, over)
     except ProtocolError:
-        raise InputError("sealed query: not signed by the federation's querier") from None
+        raise InputError(
+            f"sealed query: not signed by the federation's querier {name[:80]!r}; it has"
+            f" {', '.join(asking)[:200]}"
+        ) from None
 
 
 def sealed_bytes(queries: int, manifest: Manifest) -> int:
@@ -166,7 +179,7 @@ def seal_query(
         facts: of the batch.
         features: scaled queries, shape (queries, n_features).
         audit: secret of the known answers, for the contributor; None without.
-        querier: signs.
+        querier: signs, and is the one that the facts name.
         manifest: of the federation.
         salt: of the rule masked, see `secure_fl.masked.Told`; else nothing.
 

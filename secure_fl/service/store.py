@@ -23,6 +23,7 @@ from typing import Literal
 from attrs import frozen
 
 from fhe.envelope import PRIVATE
+from secure_fl.crypto.identities import QUERIER
 from secure_fl.service.batch import COLUMNS, Batch
 from secure_fl.service.limits import DATABASE_WAIT
 from secure_fl.service.tables import SCHEMA, take_over
@@ -40,7 +41,7 @@ class Apart:
     Attributes:
         clients: that are asked.
         size: bytes that sealed queries and contributions have together, at most.
-        room: bytes that all batches at work may have.
+        room: bytes that all of the querier's batches at work may have.
         patience: seconds to wait for more than the quorum, from the last sealed query on.
     """
 
@@ -85,24 +86,26 @@ class Store:
         queue: int,
         agreed: str = "",
         degree: int = 0,
+        querier: str = QUERIER,
         apart: Apart | None = None,
     ) -> Literal["opened", "exists", "full"]:
         """Adds a batch, with the sealed query of every client, or what is to come apart.
 
         Returns:
-            "exists" where a batch of that name does, "full" where `queue` batches wait, or have all
-            the room.
+            "exists" where a batch of that name does, "full" where `queue` of the querier's wait, or
+            have all its room.
         """
         coming = apart or Apart()
         with self.transaction() as db:
-            if self._waiting() >= queue or self._taken() + coming.size > coming.room:
+            whose = (federation, querier)
+            if self._waiting(*whose) >= queue or self._taken(*whose) + coming.size > coming.room:
                 return "full"
             times = (expires if coming.clients else patient_until, expires)
-            row = (federation, batch, opening, queries, quorum, *times, agreed, degree)
+            row = (federation, batch, opening, queries, quorum, *times, agreed, degree, querier)
             done = db.execute(
                 "INSERT OR IGNORE INTO batches (federation, batch, opening, queries, quorum,"
-                " patient_until, expires, agreed, degree, room, patience)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                " patient_until, expires, agreed, degree, querier, room, patience)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*row, coming.size, coming.patience),
             )
             if done.rowcount != 1:
@@ -124,11 +127,11 @@ class Store:
         with self._lock:
             return self._waiting()
 
-    def states(self) -> dict[str, int]:
-        """How many batches are in each state."""
+    def states(self) -> dict[tuple[str, str], int]:
+        """How many batches of each querier are in each state."""
         with self._lock:
-            rows = self._db.execute("SELECT state, count(*) FROM batches GROUP BY state")
-            return dict(rows.fetchall())
+            rows = "SELECT querier, state, count(*) FROM batches GROUP BY querier, state"
+            return {(querier, state): count for querier, state, count in self._db.execute(rows)}
 
     def asked(self, federation: str, client: str) -> list[str]:
         """Names of batches that wait for a client's contribution, the oldest first."""
@@ -317,13 +320,17 @@ class Store:
                 raise
             self._db.execute("COMMIT")
 
-    def _taken(self) -> int:
-        query = f"SELECT coalesce(sum(room), 0) FROM batches WHERE state IN {_OPEN}"
-        return int(self._db.execute(query).fetchone()[0])
+    def _taken(self, federation: str, querier: str) -> int:
+        return self._at_work("coalesce(sum(room), 0)", federation, querier)
 
-    def _waiting(self) -> int:
-        query = f"SELECT count(*) FROM batches WHERE state IN {_OPEN}"
-        return int(self._db.execute(query).fetchone()[0])
+    def _waiting(self, *querier: str) -> int:
+        return self._at_work("count(*)", *querier)
+
+    def _at_work(self, what: str, *querier: str) -> int:
+        """What there is of batches at work, of all or of a federation's querier."""
+        whose = "federation = ? AND querier = ? AND " if querier else ""
+        query = f"SELECT {what} FROM batches WHERE {whose}state IN {_OPEN}"
+        return int(self._db.execute(query, querier).fetchone()[0])
 
     def _find(self, condition: str, *values: str | int) -> Batch | None:
         row = self._db.execute(

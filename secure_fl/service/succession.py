@@ -1,6 +1,6 @@
 """Members join and leave: a successor of a manifest, signed by every member that it names.
 
-A successor differs from the manifest before it in its clients and keys alone, and has the
+A successor differs from the manifest before it in clients, queriers and keys alone, and has the
 fingerprints of all before it inside. What was made for one of them and does not depend on who
 takes part stays valid: heads, with their indexes and books. What is bound to the old fingerprint
 does not: contributions, batches, answers.
@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 
 from fhe.envelope import write_atomic
+from secure_fl.crypto.identities import EVALUATOR
 from secure_fl.crypto.keys import Directory, verify
 from secure_fl.errors import FormatError, InputError, ProtocolError
 from secure_fl.files import make_folder, read_json_object
@@ -20,7 +21,6 @@ from secure_fl.heads.manifest import (
     FILE_NAME,
     FORMAT_VERSION,
     MAX_BYTES,
-    ROLES,
     Manifest,
     load_manifest,
     make_manifest,
@@ -32,7 +32,7 @@ from secure_fl.service.members import Member, signature_keys
 FORMAT = "securefl successor"
 VERSION = 1
 _LABEL = b"successor of a federation"
-_CHANGES = frozenset({"clients", "members", "lineage"})
+_CHANGES = frozenset({"clients", "queriers", "members", "lineage"})
 
 
 @attrs.frozen
@@ -53,41 +53,62 @@ class Successor:
         return tuple(name for name, _ in self.manifest.members if name not in self.signatures)
 
 
-def propose(before: Manifest, joining: Mapping[str, str], leaving: frozenset[str]) -> Successor:
+def propose(
+    before: Manifest,
+    joining: Mapping[str, str],
+    leaving: frozenset[str],
+    asking: frozenset[str] = frozenset(),
+) -> Successor:
     """A successor without signatures.
 
     Args:
         before: the manifest that it follows; it lists its members' keys.
-        joining: public keys of new clients, or new keys of members, by name; new clients come
-            after the others.
-        leaving: clients that are no longer in it.
+        joining: public keys of new parties, or new keys of members, by name; new clients come
+            after the others, and so do new queriers.
+        leaving: clients and queriers that are no longer in it.
+        asking: which of those that join are queriers.
 
     Raises:
-        InputError: no keys in the manifest, an unknown member that leaves, nobody left, a role that
-            leaves, a key of somebody else's, or no change.
+        InputError: no keys in the manifest, an unknown member that leaves, nobody left, the
+            evaluator or the last querier leaves, a client is to be a querier, a key of somebody
+            else's, or no change.
     """
     keys = {name: key.hex() for name, key in signature_keys(before).items()}
     whole = dict(before.members)
+    asked_by = [*(name for name in before.queriers if name not in leaving), *asking]
     for name in sorted(leaving):
-        if name not in before.clients:
+        if name not in before.parties or name == EVALUATOR or not asked_by:
             raise InputError(
                 f"member {name!r}: cannot leave, the clients are {', '.join(before.clients)[:200]}"
+                f" and the queriers {', '.join(before.queriers)[:200]}, of whom one must stay"
             )
         if name in joining:
             raise InputError(f"member {name!r}: both joins and leaves")
+    for name in sorted(joining):
+        if name in whole and (name in asking) != (name in before.queriers):
+            raise InputError(
+                f"member {name!r}: is in the federation, and does something else there"
+            )
     if len(set(joining.values())) < len(joining) or any(
         key == whole.get(other) for name, key in joining.items() for other in keys if other != name
     ):
         raise InputError("members: two of them have the same key; each makes its own")
-    stay = [name for name in before.clients if name not in leaving]
-    clients = (*stay, *(name for name in joining if name not in whole))
+    new = [name for name in joining if name not in whole]
+    clients, queriers = (
+        [*(name for name in old if name not in leaving), *joined]
+        for old, joined in (
+            (before.clients, [name for name in new if name not in asking]),
+            (before.queriers, [name for name in new if name in asking]),
+        )
+    )
     lineage = (*before.lineage, (before.fingerprint, before.heads_fingerprint))
     listed = {**whole, **joining}
     found = make_manifest(
         **{
             **attrs.asdict(before),
             "clients": clients,
-            "members": [(name, listed[name]) for name in (*clients, *ROLES)],
+            "queriers": queriers,
+            "members": [(name, listed[name]) for name in (*clients, *queriers, EVALUATOR)],
             "lineage": lineage,
         }
     )

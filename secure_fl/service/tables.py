@@ -7,7 +7,9 @@ which begin when the last sealed query is there.
 
 import sqlite3
 
-_BATCHES = """
+from secure_fl.crypto.identities import QUERIER
+
+_BATCHES = f"""
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA secure_delete = ON;
@@ -22,6 +24,7 @@ CREATE TABLE IF NOT EXISTS batches (
     done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
     present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
     agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
+    querier TEXT NOT NULL DEFAULT '{QUERIER}',
     room INTEGER NOT NULL DEFAULT 0, patience REAL NOT NULL DEFAULT 0,
     UNIQUE (federation, batch)
 );
@@ -45,6 +48,7 @@ _LATER = (
     ("parts", "refusal", "BLOB"),
     ("batches", "agreed", "TEXT NOT NULL DEFAULT ''"),
     ("batches", "degree", "INTEGER NOT NULL DEFAULT 0"),
+    ("batches", "querier", f"TEXT NOT NULL DEFAULT '{QUERIER}'"),
     ("batches", "room", "INTEGER NOT NULL DEFAULT 0"),
     ("batches", "patience", "REAL NOT NULL DEFAULT 0"),
     ("parts", "sealed_file", "TEXT"),

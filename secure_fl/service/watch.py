@@ -1,9 +1,12 @@
 """A contributor's watch for drift: gauges and a page for its owner, on its own machine alone."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from prometheus_client import Gauge
 
@@ -86,8 +89,12 @@ class DriftWatch:
         self._distance.set(found.distance)
         self._limit.set(found.limit)
 
-    def page(self) -> str:
-        """An HTML page: the last days as one, and every day by itself."""
+    def page(self, asked: Mapping[str, tuple[int, int]] = MappingProxyType({})) -> str:
+        """An HTML page: the last days as one, every day by itself, and who asked.
+
+        Args:
+            asked: by querier, queries answered in 24 hours and how many it may ask.
+        """
         watch, n = self._watch, len(self._watch.usual)
         rows = [("last days", watch.counts(DAYS)), *reversed(list(watch.days.items()))]
         return html.page(
@@ -104,9 +111,15 @@ class DriftWatch:
                 ("day", "queries", "distance", "limit", "", "bins"),
                 [self._row(name, counts) for name, counts in rows],
             ),
+            *([_askers(asked)] if asked else []),
         )
 
     def _row(self, name: str, counts: NDArray[np.int64]) -> list[html.Cell]:
         found = drift(counts, len(self._watch.usual))
         said = "drifted" if found.drifted else "usual"
         return [name, found.queries, found.distance, found.limit, said, html.bars(counts.tolist())]
+
+
+def _askers(asked: Mapping[str, tuple[int, int]]) -> Markup:
+    columns = ("querier", "queries in 24 hours", "may ask")
+    return html.table("Who asked", columns, [[name, *each] for name, each in asked.items()])

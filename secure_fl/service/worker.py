@@ -24,11 +24,11 @@ from typing import Any, TextIO
 import fhe
 from fhe.batched.contributor import write_batched
 from fhe.slicing import most_steps
-from secure_fl.errors import ServiceError
+from secure_fl.errors import InputError, ServiceError
 from secure_fl.service.batch import Batch
 from secure_fl.service.blobs import Blobs
 from secure_fl.service.cluster import LONGEST, Calling, Remote, evaluate_on
-from secure_fl.service.registry import Federation, load_federations
+from secure_fl.service.registry import Federation, Registered, load_federations
 from secure_fl.service.shelf import FOLDER, Shelf
 from secure_fl.service.store import Store
 
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> None:
             federation = federations[batch.federation]
             answer = evaluate_batch(store, shelf, federation, batch, speak, workers, longest)
             store.finish(batch, answer.to_bytes(), time.time())
-        except (fhe.InputError, fhe.errors.LibraryError, ServiceError) as error:
+        except (fhe.InputError, InputError, fhe.errors.LibraryError, ServiceError) as error:
             _say(speak, failed=str(error))
         except (fhe.errors.StorageError, OSError) as error:
             # The place is of this machine, and no business of the querier's.
@@ -122,22 +122,28 @@ def evaluate_batch(
 
     Raises:
         ContributionError: a ciphertext does not fit the circuit.
-        InputError: the registered keys cannot be used.
+        InputError: the registered keys cannot be used, or the querier's are not here any more.
         ServiceError: no worker is left.
     """
+    own = federation.registered(batch.querier)
     with tempfile.TemporaryDirectory(prefix="securefl-") as scratch:
         contributions = [
-            _contribution(store, shelf, federation, batch, position, Path(scratch))
-            for position in range(len(federation.clients))
+            _contribution(store, shelf, own.public, batch, (position, client), Path(scratch))
+            for position, client in enumerate(federation.clients)
         ]
-        return _evaluated(contributions, federation, speak, workers, longest)
+        return _evaluated(contributions, own, speak, workers, longest)
 
 
 def _contribution(
-    store: Store, shelf: Shelf, federation: Federation, batch: Batch, position: int, scratch: Path
+    store: Store,
+    shelf: Shelf,
+    public: fhe.AnyPublicKey,
+    batch: Batch,
+    whose: tuple[int, str],
+    scratch: Path,
 ) -> fhe.AnyContribution:
     """What a client sent, or a neutral one; of engine bgv the ciphertexts stay in files."""
-    client, public = federation.clients[position], federation.public
+    position, client = whose
     here = client in batch.present
     if isinstance(public, fhe.BatchedPublicKey):
         digest = shelf.sent(batch, client) if here else None
@@ -165,7 +171,7 @@ def _contribution(
 
 def _evaluated(
     contributions: Sequence[fhe.AnyContribution],
-    federation: Federation,
+    own: Registered,
     speak: TextIO,
     workers: Sequence[Remote],
     longest: float,
@@ -175,7 +181,7 @@ def _evaluated(
         return evaluate_on(
             workers,
             contributions,
-            federation.folder,
+            own.folder,
             progress=lambda _phase, done, total: _say(speak, done=done, total=total),
             dropped=lambda name, why: log.warning('worker "%s" is asked no more: %s', name, why),
             patience=WORKERS_AWAY,
@@ -186,12 +192,12 @@ def _evaluated(
     def progress(phase: str, ticks: int, _total: int) -> None:
         nonlocal done
         # Preparations and the beginnings of rounds of engine bgv are told as well.
-        if phase != "compiling" and (not federation.batched or ticks):
+        if phase != "compiling" and (not own.batched or ticks):
             done += 1
             _say(speak, done=done, total=total)
 
-    keys = _evaluation_keys(federation.folder)
-    return fhe.evaluate(contributions, keys, federation.public, progress=progress)
+    keys = _evaluation_keys(own.folder)
+    return fhe.evaluate(contributions, keys, own.public, progress=progress)
 
 
 @lru_cache(maxsize=4)

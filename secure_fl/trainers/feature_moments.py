@@ -107,7 +107,24 @@ def scaling_of_moments(
         unit_rows: divide all by one number more, so that records have a mean squared length of 1.
         spread: what features are divided by.
     """
-    offsets, deviations = _means_and_deviations(digits)
+    means, deviations = _means_and_deviations(digits)
+    return scaling_by(means, deviations, factor, unit_rows=unit_rows, spread=spread)
+
+
+def scaling_by(
+    means: Sequence[float],
+    deviations: NDArray[np.float64],
+    factor: float,
+    *,
+    unit_rows: bool,
+    spread: Spread,
+    kind: str = "moments",
+) -> Scaling:
+    """The scaling by means and deviations, (d,) each, whatever they come from.
+
+    Args:
+        kind: of the scaling; the others are as `scaling_of_moments` has them.
+    """
     varying = deviations > 0
     spreads = np.ones(len(deviations))
     if varying.any():
@@ -120,7 +137,7 @@ def scaling_of_moments(
         if unit_rows:
             # What does not vary is 0 whatever it is divided by.
             spreads *= np.sqrt(np.sum(np.square(deviations / spreads)))
-    return Scaling(kind="moments", factor=factor, offsets=offsets, spreads=spreads.tolist())
+    return Scaling(kind=kind, factor=factor, offsets=tuple(means), spreads=spreads.tolist())
 
 
 def _means_and_deviations(digits: NDArray[np.float64]) -> tuple[list[float], NDArray[np.float64]]:

@@ -50,6 +50,7 @@ def record_privacy_of(
         adjacency=promise.adjacency,
         prior=None if prior is None else prior.directions,
         texts=None if prior is None else prior.digest,
+        whole=promise.whole,
     )
 
 

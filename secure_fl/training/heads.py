@@ -140,23 +140,14 @@ def fit_heads(
     Raises:
         InputError: a promise of another kind than the method keeps.
     """
+    prove_heads(clients, method, promise, secure=secure, aside=None)
     if isinstance(method, KAHMHeads):
-        if secure:
-            raise InputError("kahm: has no sums to mask; leave out --aggregate secure")
-        if not isinstance(promise, ReleasePromise | None):
-            raise InputError("kahm: keeps the promise of a release; give its unit and bounds")
+        assert isinstance(promise, ReleasePromise | None)
         return _own_heads(clients, manifest, seed, promise, books, aside, on_progress)
-    if not isinstance(promise, RecordPromise) or promise.norm is None or books is None:
-        raise InputError(f"{method.method}: needs a promise for every record, with its norm")
-    if not secure:
-        raise InputError(
-            f"{method.method}: needs masked sums (--aggregate secure), the server must see sums"
-            " alone"
-        )
+    assert isinstance(promise, RecordPromise)
+    if books is None:
+        raise InputError(f"{method.method}: needs books of what it promises")
     from secure_fl.heads.record_private import RELEASED, train_record_private_heads
-    from secure_fl.trainers.linear.kahm_record_private import check_machines
-
-    check_machines(manifest.n_features, len(manifest.classes))
 
     if aside is not None:
         released = RELEASED * len(manifest.classes)
@@ -170,6 +161,42 @@ def fit_heads(
     if aside is not None:
         free()
     return FittedHeads(manifest, heads, statements)
+
+
+def prove_heads(
+    clients: Sequence[Dataset],
+    method: CodedHeads,
+    promise: Promise | None,
+    *,
+    secure: bool,
+    aside: Path | None,
+) -> None:
+    """Raises what `fit_heads` would, as far as public facts and the disk go.
+
+    For whoever spends before it; arguments as `train`.
+    """
+    if isinstance(method, KAHMHeads):
+        if secure:
+            raise InputError("kahm: has no sums to mask; leave out --aggregate secure")
+        if not isinstance(promise, ReleasePromise | None):
+            raise InputError("kahm: keeps the promise of a release; give its unit and bounds")
+        if aside is not None:
+            reserve(aside, run_room([(len(each), each.n_features) for each in clients]))()
+        return
+    from secure_fl.heads.record_private import RELEASED
+    from secure_fl.trainers.linear.kahm_record_private import check_machines
+
+    if not isinstance(promise, RecordPromise) or promise.norm is None:
+        raise InputError(f"{method.method}: needs a promise for every record, with its norm")
+    if not secure:
+        raise InputError(
+            f"{method.method}: needs masked sums (--aggregate secure), the server must see sums"
+            " alone"
+        )
+    classes, features = len(clients[0].classes), clients[0].n_features
+    check_machines(features, classes)
+    if aside is not None:
+        reserve(aside, run_room([(RELEASED * classes, features)] * len(clients)))()
 
 
 def _own_heads(

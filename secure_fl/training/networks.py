@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dp import Event, JointLedger
 from secure_fl.data import Dataset, Scale, scaled_features
 from secure_fl.errors import DivergedError, InputError
 from secure_fl.federation import Client, ClientPrivacy, Federation
@@ -162,6 +163,33 @@ def network_room(settings: NetworkSettings, clients: Sequence[Dataset]) -> list[
     return files_room(numbers, rounds=settings.rounds, clients=len(clients), personal=True)
 
 
+def prove_books(
+    clients: Sequence[Dataset],
+    settings: NetworkSettings,
+    promise: DPSGD,
+    before: Event,
+    *,
+    seed: int,
+    ledgers: Path | Shelf,
+    budget: float | None,
+) -> JointLedger:
+    """The clients' ledgers as one, if each has room for an event and the whole run after it.
+
+    Args:
+        clients, settings, seed, ledgers, budget: as `train_network`.
+        promise: that the event is in.
+        before: the event, which is not booked here.
+
+    Raises:
+        dp.BudgetError: one has not; nothing was spent.
+    """
+    model = settings.specification(len(clients[0].classes), clients[0].n_features)
+    members = [Client(each.name, each.X, each.y) for each in clients]
+    training = settings.training(promise)
+    _open_books(members, model, training, settings, seed, ledgers, budget, before)
+    return JointLedger.of([each.ledger for each in members if each.ledger is not None])
+
+
 def _open_books(
     members: Sequence[Client],
     model: Model,
@@ -170,6 +198,7 @@ def _open_books(
     seed: int,
     ledgers: Path | Shelf,
     budget: float | None,
+    *before: Event,
 ) -> None:
     """Gives every client its ledger, and asks all before any of them spends."""
     from dp import Budget
@@ -183,7 +212,7 @@ def _open_books(
     for member in members:
         member.begin(seed, 0, 0)
         plan = make_plan(len(member), training, features=settings.releases_features)
-        Books(member, model, training).check(plan)
+        Books(member, model, training).check(plan, *before)
     events = settings.sums(len(members))
     prove_room((member.ledger for member in members if member.ledger is not None), events)
 

@@ -24,6 +24,8 @@ from secure_fl.privacy.promises import ReleasePromise
 from secure_fl.privacy.remarks import noise_of, release_remarks
 from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.settings import Settings
+from secure_fl.training.preparing import AskedScaling
+from secure_fl.training.released_scaling import MomentsClip, terms_of
 from secure_fl.training.train import train
 
 HELD_OUT = 4
@@ -90,6 +92,7 @@ class Outlook:
         record_level: what the promise implies for whole records; empty where they are its unit.
         expected: on public records; None where there are none.
         remarks: what a person should look at.
+        left: promise of the heads' own releases, where their scaling is released before; else None.
     """
 
     promise: ReleasePromise
@@ -98,6 +101,7 @@ class Outlook:
     record_level: tuple[RecordLevel, ...]
     expected: Expected | None
     remarks: tuple[str, ...]
+    left: ReleasePromise | None = None
 
     @property
     def share(self) -> float:
@@ -107,8 +111,10 @@ class Outlook:
 
     def to_json(self) -> dict[str, Any]:
         """JSON types only."""
+        left = {} if self.left is None else {"left": self.left.to_json()}
         return {
             "promise": self.promise.to_json(),
+            **left,
             "unit": self.promise.adjacency.unit,
             "columns": self.columns,
             "noise": self.noise,
@@ -127,6 +133,11 @@ class Outlook:
             f"noise of standard deviation {self.noise:.4g} on entries in [{low:g}, {high:g}]:"
             f" {self.share:.2g} of their range",
         ]
+        if self.left is not None:
+            lines.append(
+                "means and deviations are released before; for a head's release they leave epsilon"
+                f" {self.left.epsilon:.4g} at delta {self.left.delta:g}"
+            )
         lines += [
             f"for whole records of {self.columns} features this implies {each.text}"
             for each in self.record_level
@@ -141,6 +152,8 @@ def outlook(
     columns: int,
     expected: Expected | None = None,
     records: int | None = None,
+    *,
+    moments: bool = False,
 ) -> Outlook:
     """What a release will be like.
 
@@ -149,11 +162,14 @@ def outlook(
         columns: features of a record, at least 1.
         expected: see `expected_accuracy`; or None.
         records: of the largest client; None where they are not known.
+        moments: whether means and deviations that scale the features are released before.
 
     Raises:
         dp.InputError: the promise makes no sense.
     """
-    plan = make_plan(**promise.terms())
+    left = terms_of(promise, columns).left if moments else None
+    own = left or promise
+    plan = make_plan(**own.terms())
     level: tuple[RecordLevel, ...] = ()
     if isinstance(plan.adjacency, Element):
         level = implied_for_records(plan.mechanism, plan.adjacency, plan.grid, columns)
@@ -161,10 +177,11 @@ def outlook(
     return Outlook(
         promise=promise,
         columns=columns,
-        noise=noise_of(promise, columns),
+        noise=noise_of(own, columns),
         record_level=level,
         expected=expected,
-        remarks=release_remarks(promise, columns, records) + more,
+        remarks=release_remarks(own, columns, records) + more,
+        left=left,
     )
 
 
@@ -175,7 +192,9 @@ def expected_accuracy(
     *,
     clients: int,
     runs: int,
-    scaling: Scaling,
+    scaling: AskedScaling,
+    scale: float = 1.0,
+    moments_clip: MomentsClip | None = None,
     seed: int = 0,
     progress: Progress = quiet,
 ) -> Expected:
@@ -187,7 +206,10 @@ def expected_accuracy(
         method: of heads, with a batch size: they are not tuned where privacy is promised.
         clients: that the records are dealt to, at random.
         runs: releases, at least 1.
-        scaling: of the features, of public constants.
+        scaling: of the features, of public constants, or a word for means and deviations that are
+            released before.
+        scale: factor on the features, for a word.
+        moments_clip: public, for a word; as `train`.
         seed: of the split; the noise is the operating system's.
         progress: told after every run.
 
@@ -205,10 +227,14 @@ def expected_accuracy(
     test = public.select(left)
     parts = iid(len(rest), clients, rng)
     members = [public.select(rest[own], f"client-{i:02}") for i, own in enumerate(parts)]
-    plain = _right(members, method, scaling, test, seed, None)
+    how: dict[str, Any] = {"scale": scale, "scaling": scaling, "seed": seed}
+    if isinstance(scaling, Scaling):
+        how["scale"] = scaling.factor
+    plain = _right(members, method, test, None, how)
+    how["moments_clip"] = moments_clip
     found = []
     for i in range(runs):
-        found.append(_right(members, method, scaling, test, seed, promise))
+        found.append(_right(members, method, test, promise, how))
         progress("releasing public records", i + 1, runs)
     majority = float(test.counts().max() / len(test))
     return Expected(private=tuple(found), plain=plain, majority=majority, records=len(test))
@@ -217,20 +243,17 @@ def expected_accuracy(
 def _right(
     members: Sequence[Dataset],
     method: Settings,
-    scaling: Scaling,
     test: Dataset,
-    seed: int,
     promise: ReleasePromise | None,
+    how: dict[str, Any],
 ) -> float:
     with tempfile.TemporaryDirectory() as books:
         fitted = train(
             members,
             method,
-            seed=seed,
-            scale=scaling.factor,
-            scaling=scaling,
             promise=promise,
             books=None if promise is None else Path(books),
+            **how,
         )
     labels: NDArray[np.str_] = np.array(test.classes)
     return float(np.mean(fitted.predict(test.X) == labels[test.y]))

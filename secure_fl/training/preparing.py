@@ -6,12 +6,15 @@ from typing import Any, Literal, TypeAlias, get_args
 import attrs
 
 from secure_fl.data import Dataset, Scaling, TargetSet
+from secure_fl.data.scaling import PUBLIC
 from secure_fl.errors import InputError
 from secure_fl.privacy.promises import Promise
 from secure_fl.trainers.feature_moments import SPREADS, Spread, scaling_of_moments, summed_moments
 from secure_fl.trainers.head_tuning import HeadChoice
-from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads
+from secure_fl.trainers.methods.kahm import CodedHeads, KAHMHeads, RecordPrivateHeads
+from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
+from secure_fl.training.released_scaling import OTHERWISE, MomentsClip, refuse_released
 
 ScalingWord = Literal["none", "auto", "moments", "floored", "common"]
 """Features as they are; what suits the method; by moments, and what each is divided by."""
@@ -47,12 +50,17 @@ def scalings_for(
     known = known_scaling(scaling, factor, promise)
     if known is not None:
         return {scaling if isinstance(scaling, str) else "": known}
-    words: Sequence[Spread] = [word for word in SPREADS if word == scaling]
-    if scaling == "auto":
-        words = OF_HEADS if isinstance(method, CodedHeads) else ("moments",)
+    words = spreads_of(scaling, method)
     digits, by = summed_moments(clients), by_length(method)
     found = [scaling_of_moments(digits, factor, unit_rows=by, spread=word) for word in words]
     return dict(zip(words, found, strict=True))
+
+
+def spreads_of(scaling: AskedScaling, method: Settings) -> Sequence[Spread]:
+    """What features may be divided by, as the word says; the first one where nothing is tuned."""
+    if scaling == "auto":
+        return OF_HEADS if isinstance(method, CodedHeads) else ("moments",)
+    return [word for word in SPREADS if word == scaling]
 
 
 def by_length(method: Settings) -> bool:
@@ -76,6 +84,7 @@ def refuse_private_facts(method: Settings, scaling: AskedScaling, tried: Sequenc
             " would depend on them; tune on public records, and give the settings as options"
         )
     if (scaling if isinstance(scaling, str) else scaling.kind) not in ("none", "range"):
+        # Released ones too: every vote would pay for them.
         raise InputError(
             "scaling: means and deviations are of all clients' records, and under the rule votes"
             " every vote would depend on them; scale by public ranges (--scaling range --public"
@@ -83,17 +92,38 @@ def refuse_private_facts(method: Settings, scaling: AskedScaling, tried: Sequenc
         )
 
 
-def known_scaling(scaling: AskedScaling, factor: float, promise: Promise | None) -> Scaling | None:
-    """The scaling, where no client must be asked for it; refuses what a promise forbids."""
+def known_scaling(
+    scaling: AskedScaling,
+    factor: float,
+    promise: Promise | None,
+    method: Settings | None = None,
+    clip: MomentsClip | None = None,
+) -> Scaling | None:
+    """The scaling, where no client must be asked for it; refuses what a promise forbids.
+
+    Args:
+        scaling, factor, promise: as `train`.
+        method: that follows; None where it releases no moments.
+        clip: public, for moments that are released.
+    """
     kind = scaling if isinstance(scaling, str) else scaling.kind
     if isinstance(scaling, str) and scaling not in get_args(ScalingWord):
         words = ", ".join(get_args(ScalingWord))
         raise InputError(f"scaling: {scaling!r}, expected one of {words}")
-    if promise is not None and kind not in ("none", "range"):
+    if promise is not None and kind not in PUBLIC:
+        sums = isinstance(method, RecordPrivateHeads | NetworkSettings) or getattr(
+            method, "hides_records", False
+        )
+        if not isinstance(scaling, str):
+            raise InputError(
+                "scaling: these means and deviations of the clients' records are not private, and"
+                f" these options promise privacy; {OTHERWISE}"
+            )
+        refuse_released(promise, clip, sums=sums)
+    elif clip is not None:
         raise InputError(
-            "scaling: means and deviations of the clients' records are not private, and these"
-            " options promise privacy; scale by public ranges (--scaling range --public FILE), or"
-            " not (--scaling none)"
+            "moments-clip: is for means and deviations that are released under a promise; leave it"
+            " out, or give --scaling moments, floored or common"
         )
     if isinstance(scaling, Scaling):
         return attrs.evolve(scaling, factor=factor)

@@ -8,12 +8,13 @@ disk are proven, the privacy is booked, and only then is anything private comput
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from secure_fl.data import Dataset, TargetSet
+from secure_fl.data import Dataset, Scaling, TargetSet
 from secure_fl.errors import InputError
 from secure_fl.federation import ClientPrivacy
 from secure_fl.files import new_folder, reserve
@@ -34,16 +35,24 @@ from secure_fl.trainers.network_settings import NetworkSettings
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.class_priors import record_privacy_of
 from secure_fl.training.fitted import FittedHeads, FittedModel
-from secure_fl.training.heads import federation_of_heads, fit_heads
-from secure_fl.training.linear import check_promise, linear_room, train_linear_model
+from secure_fl.training.heads import federation_of_heads, fit_heads, prove_heads
+from secure_fl.training.linear import (
+    check_promise,
+    check_target_norm,
+    linear_room,
+    train_linear_model,
+)
 from secure_fl.training.loop import check_cohort, prove_checkpoint
 from secure_fl.training.preparing import (
     AskedScaling,
+    by_length,
     chosen_head,
     known_scaling,
     refuse_private_facts,
     scalings_for,
+    spreads_of,
 )
+from secure_fl.training.released_scaling import MomentsClip, ReleasedScaling
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -57,6 +66,7 @@ def train(
     seed: int = 0,
     scale: float = 1.0,
     scaling: AskedScaling = "none",
+    moments_clip: MomentsClip | None = None,
     tried: Sequence[Tried] = (),
     settle: bool = False,
     encoder: str = "none",
@@ -81,7 +91,10 @@ def train(
         scaling: of every feature before the factor: "moments", "floored" and "common" (see
             `secure_fl.trainers.feature_moments.Spread`) ask all clients for their means and
             deviations in one masked sum; "auto" takes the first for models, and chooses among
-            all three for heads; or a scaling of public numbers.
+            all three for heads; or a scaling of public numbers. Under a promise for every record
+            means and deviations are released for a part of it, of records clipped to
+            `moments_clip`.
+        moments_clip: public, see `secure_fl.training.released_scaling.MomentsClip`; of that alone.
         tried: of heads: settings that were compared before, for the manifest.
         settle: of models by rounds: whether to end before the last round, when the objective of all
             clients stops falling; one masked sum a round more.
@@ -108,7 +121,7 @@ def train(
         dp.BudgetError: a ledger's budget has no room for the whole run; nothing was spent.
         QuorumError, DivergedError: the run failed.
     """
-    known_scaling(scaling, scale, promise)
+    known = known_scaling(scaling, scale, promise, method, moments_clip)
     refuse_private_facts(method, scaling, tried)
     if settle and promise is not None:
         raise InputError(
@@ -122,9 +135,22 @@ def train(
         )
     if promise is not None and books is None:
         raise InputError("privacy: a promise needs books; name the folder of the clients' ledgers")
+    if known is None and promise is not None and checkpoint is not None:
+        raise InputError(
+            "scaling: a run that goes on from a checkpoint would release means and deviations anew;"
+            " leave out --checkpoint, or scale by public ranges"
+        )
     check_cohort(method, len(clients), secure=secure)
+    release = None
+    if known is None and promise is not None:
+        assert moments_clip is not None
+        release = ReleasedScaling(
+            moments_clip, spreads_of(scaling, method)[0], scale, by_length(method)
+        )
     with nullcontext() if out is None else new_folder(out) as aside:
-        scalings = scalings_for(clients, scaling, scale, method, promise)
+        # Released ones are known when all that public facts refuse is refused.
+        asked = Scaling(factor=scale) if release is not None else scaling
+        scalings = scalings_for(clients, asked, scale, method, promise)
         told = next(iter(scalings.values()))
         if isinstance(method, CodedHeads):
             clients = with_classes(clients, method.method)
@@ -133,6 +159,11 @@ def train(
                 tried = tune_in_turn(clients, scalings, candidates, on_progress)
                 best = best_of(tried)
                 method, told = chosen_head(method, best.choice), scalings[best.scaling]
+            if release is not None:
+                assert isinstance(promise, RecordPromise | ReleasePromise)
+                assert books is not None
+                prove_heads(clients, method, promise, secure=secure, aside=aside)
+                told, promise = release(clients, promise, books, seed)
             manifest = federation_of_heads(
                 clients, method, promise, scale=told, encoder=encoder, tried=tried
             )
@@ -147,6 +178,8 @@ def train(
                 aside=aside,
                 on_progress=on_progress,
             )
+            if release is not None and isinstance(method, KAHMHeads):
+                heads = replace(heads, statements=release.stated(heads.statements))
             if aside is not None:
                 heads.fill(aside)
             return heads
@@ -161,7 +194,7 @@ def train(
             "checkpoint": checkpoint,
             "progress": on_round,
         }
-        fitted = _fit_model(clients, method, promise, books, aside, encoder, options)
+        fitted = _fit_model(clients, method, promise, books, aside, encoder, options, release)
         if aside is not None:
             fitted.fill(aside)
         return fitted
@@ -192,6 +225,7 @@ def _fit_model(
     aside: Path | None,
     encoder: str,
     options: dict[str, Any],
+    release: ReleasedScaling | None,
 ) -> FittedModel:
     if isinstance(promise, ReleasePromise):
         raise InputError(f"{method.method}: promises clients or records, not elements of a release")
@@ -213,9 +247,9 @@ def _fit_model(
         noise = client_privacy(method, len(clients[0].outputs), promise, books)
         prove_room(noise.ledger.each, noise.sums)
     if isinstance(method, LinearSettings):
-        fitted = _fit_linear(clients, method, noise, promise, books, encoder, options)
+        fitted = _fit_linear(clients, method, noise, promise, books, encoder, options, release)
     else:
-        fitted = _fit_network(clients, method, noise, promise, books, options)
+        fitted = _fit_network(clients, method, noise, promise, books, options, release)
     if aside is not None:
         free()
         if checkpoint is not None:
@@ -241,6 +275,7 @@ def _fit_linear(
     books: Path | Shelf | None,
     encoder: str,
     options: dict[str, Any],
+    release: ReleasedScaling | None,
 ) -> FittedModel:
     privacy: ClientPrivacy | RecordPrivacy | None = noise
     hiding = isinstance(promise, RecordPromise)
@@ -249,6 +284,12 @@ def _fit_linear(
         if promise.norm is None:
             raise InputError(f"{method.method}: needs --norm, a public L2 norm of a record")
         assert books is not None
+        if release is not None:
+            numbers = isinstance(clients[0], TargetSet)
+            check_target_norm(method, numbers=numbers, norm=options["target_norm"])
+            scale, left = release(clients, promise, books, options["seed"])
+            assert isinstance(left, RecordPromise)
+            promise, options = left, options | {"scale": scale}
         privacy = record_privacy_of(
             promise,
             books,
@@ -257,7 +298,12 @@ def _fit_linear(
             options["scale"],
             class_texts=method.takes_class_texts,
         )
-    return train_linear_model(clients, method, privacy=privacy, **options)
+    fitted = train_linear_model(clients, method, privacy=privacy, **options)
+    return fitted if release is None else _remarked(fitted, release)
+
+
+def _remarked(fitted: FittedModel, release: ReleasedScaling) -> FittedModel:
+    return replace(fitted, remarks=(*fitted.remarks, release.remark()))
 
 
 def _fit_network(
@@ -267,9 +313,10 @@ def _fit_network(
     promise: Promise | None,
     books: Path | Shelf | None,
     options: dict[str, Any],
+    release: ReleasedScaling | None,
 ) -> FittedModel:
     from secure_fl.trainers.networks import DPSGD
-    from secure_fl.training.networks import train_network
+    from secure_fl.training.networks import prove_books, train_network
 
     hiding = None
     if isinstance(promise, RecordPromise):
@@ -281,4 +328,15 @@ def _fit_network(
     if options.pop("target_norm") is not None:
         raise InputError("target norm: has no meaning for networks; leave it out")
     clients = with_classes(clients, method.method)
-    return train_network(clients, method, client_level=noise, record_level=hiding, **options)
+    if release is not None:
+        assert hiding is not None
+        books_of = {name: options[name] for name in ("seed", "ledgers", "budget")}
+        scale, hiding = release.beside_steps(
+            clients,
+            hiding,
+            lambda each, event: prove_books(clients, method, each, event, **books_of),
+            options["seed"],
+        )
+        options = options | {"scale": scale}
+    fitted = train_network(clients, method, client_level=noise, record_level=hiding, **options)
+    return fitted if release is None else _remarked(fitted, release)

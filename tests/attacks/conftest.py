@@ -1,5 +1,5 @@
 """The small federation of the service's tests, with parties that cheat."""
 
-from tests.secure_fl.service.conftest import made, workers_folder
+from tests.secure_fl.service.conftest import made, other, workers_folder
 
-__all__ = ["made", "workers_folder"]
+__all__ = ["made", "other", "workers_folder"]

@@ -64,7 +64,7 @@ class Cheat:
             federation=self.made.manifest.fingerprint,
             batch=name,
             contributor="north",
-            public=self.north.public.fingerprint,
+            public=self.north.keys["querier"].fingerprint,
             queries=len(features),
             quorum=2,
             expires=now + HOUR,
@@ -148,9 +148,9 @@ def test_what_remains_is_what_the_terms_leave(made, tmp_path):
 def test_queries_of_a_day_are_kept_and_older_ones_erased(made, tmp_path):
     cheat = Cheat(made, tmp_path)
     cheat.ask(made.queries[:5])
-    assert len(list(cheat.north.outbox.asked_since(NOW - 1, 2))) == 1
+    assert len(list(cheat.north.outbox.asked_since(NOW - 1, 2, "querier"))) == 1
     cheat.ask(made.queries[5:9], NOW + 25 * HOUR)
-    (left,) = cheat.north.outbox.asked_since(0.0, 2)
+    (left,) = cheat.north.outbox.asked_since(0.0, 2, "querier")
     assert left.tolist() == made.queries[5:9].tolist()
     cheat.north.outbox.close()
     whole = b"".join(path.read_bytes() for path in tmp_path.iterdir())

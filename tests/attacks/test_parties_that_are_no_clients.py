@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from secure_fl.crypto.identities import NOT_CLIENTS, read_directory, read_identity, write_identity
+from secure_fl.crypto.identities import (
+    MARK,
+    NOT_CLIENTS,
+    read_directory,
+    read_identity,
+    write_identity,
+)
 from secure_fl.federation import Client
 from secure_fl.federation.executor import Call, run_step
 from secure_fl.flower import Node
@@ -36,13 +42,18 @@ STEP = 2.0**20 / 2**52
 PLAN = {"clients": ",".join(NAMES), "classes": "x,y,z", "method": "fednewton", "out": "run"}
 
 
-def test_a_sum_with_the_server_and_its_accomplice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("accomplices", [NOT_CLIENTS[:2], ("lab", "clinic")])
+def test_a_sum_with_the_server_and_its_accomplice(
+    tmp_path: Path, accomplices: tuple[str, str]
+) -> None:
+    """The second two are queriers by the list alone, whose names do not say so."""
     write_parties(tmp_path)
     members = json.loads((tmp_path / "members.json").read_text())
-    members |= {name: write_identity(tmp_path / f"{name}.key") for name in NOT_CLIENTS}
+    for name in accomplices:
+        mark = "" if name in NOT_CLIENTS else MARK
+        members[name] = mark + write_identity(tmp_path / f"{name}.key")
     (tmp_path / "members.json").write_text(json.dumps(members))
     owner = Owner(node_config(tmp_path, VICTIM, secure=True))
-    accomplices = NOT_CLIENTS[:2]
 
     def node(name: str) -> Node:
         if name == VICTIM:

@@ -51,6 +51,51 @@ def test_a_plan_without_records_needs_columns(folder):
     assert "--columns has no meaning beside PUBLIC" in err
 
 
+def test_a_plan_with_released_scaling_says_what_is_left_for_the_heads(folder):
+    """And trains on public records as a run will, in books that are thrown away."""
+    promise = ("--epsilon", 8, "--delta", 1e-5, "--unit", "element", "--bounds", -2, 2)
+    whole = ("--distance", 4, "--scaling", "moments")
+    before = files(folder)
+    public = folder / "clients" / "a.npz"
+    out, _ = securefl("dp", "plan", public, *promise, *whole, "--runs", 1)
+    assert "means and deviations are released before" in out
+    assert "they leave epsilon 7.2 at delta 5e-06" in out
+    assert "expected accuracy" in out
+    assert files(folder) == before
+    out, _ = securefl("dp", "plan", "--columns", 4, *promise, *whole, "--json")
+    assert json.loads(out)["left"]["epsilon"] == pytest.approx(7.2)
+    _, err = securefl("dp", "plan", public, *promise, "--scaling", "moments", check=2)
+    assert "give --distance 4, the whole of --bounds" in err
+    _, err = securefl("dp", "plan", "--columns", 4, *promise, "--scaling", "range", check=2)
+    assert "--scaling has no meaning without PUBLIC" in err
+    # And so it is trained: one event more in every client's book, and the budget holds both.
+    np.savez(folder / "clients" / "b.npz", **np.load(public))
+    options = (*promise, *whole, "--public", public, "--budget", 8)
+    run_folder = folder / "run"
+    securefl("train", folder / "clients", "--out", run_folder, *options)
+    assert json.loads((run_folder / "federation.json").read_text())["scaling"] == "released"
+    statement = (run_folder / "clients" / "a" / "statement.txt").read_text()
+    assert "epsilon 7.2, delta 5e-06" in statement
+    assert "were released before" in statement
+    for name in "ab":
+        out, _ = securefl(
+            "dp", "account", folder / f"clients.ledgers/{name}.jsonl", "--delta", 1e-5
+        )
+        assert "2 events" in out
+    # What comes later is scaled by the same constants, and its statement says so still.
+    np.savez(
+        folder / "more.npz", **{k: v[:30] + (k == "X") / 9 for k, v in np.load(public).items()}
+    )
+    securefl("update", run_folder, "--client", "a", "--add", folder / "more.npz")
+    statement = (run_folder / "clients" / "a" / "statement.txt").read_text()
+    assert "came in 2 arrivals" in statement
+    assert "were released before" in statement
+    out, _ = securefl("infer", public, "--run", run_folder, "--mode", "plain", "--json", "-q")
+    assert json.loads(out)["accuracy"] > 1 / 3
+    _, err = securefl("train", folder / "clients", "--out", folder / "again", *options, check=1)
+    assert "budget" in err.strip().splitlines()[-1]
+
+
 def test_train_remarks_on_a_promise_that_says_little_before_it_spends(folder):
     weak = ("--epsilon", "0.3", "--delta", "0.02", "--unit", "element", "--bounds", "-1", "1")
     _, err = securefl("train", folder / "clients", "--out", folder / "run", *weak)

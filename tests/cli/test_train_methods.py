@@ -123,6 +123,37 @@ def test_a_head_that_hides_every_record_says_so_and_is_paid_once(work, tmp_path)
     assert "--norm" in err
 
 
+def test_means_and_deviations_are_released_for_a_part_of_the_promise(work, tmp_path):
+    """Pixels of 0 to 1: by public bounds of theirs, or the ranges of public records."""
+    promise = ("--epsilon", 20, "--delta", 1e-5, "--unit", "record", "--norm", 8)
+    options = ("--method", "private-ridge", "--aggregate", "secure", *promise)
+    options = (*options, "--scaling", "floored", "--ledger", tmp_path / "books")
+    command = ("train", work / "clients", "--out", tmp_path / "no", *options)
+    assert "give --moments-clip NORM or LOW,HIGH, or --public FILE" in refused(*command)
+    assert not (tmp_path / "books").exists()
+    found, err = securefl(
+        *command[:3], tmp_path / "run", *options, "--moments-clip", "0,1", "--json"
+    )
+    assert "means and deviations of 64 features were released for a part of the promise" in err
+    assert "per record (one row of L2 norm at most 8 replaced)" in json.loads(found)["privacy"]
+    test = work / "digits" / "test.npz"
+    out, _ = securefl("predict", tmp_path / "run", test, "--json")
+    assert json.loads(out)["accuracy"] > 0.7
+    out, _ = securefl("dp", "account", tmp_path / "books", "--delta", 1e-5)
+    assert "2 events" in out
+    assert "epsilon 20 at delta 1e-05 per record" in out
+    events = (tmp_path / "books").read_text()
+    assert "noisy means and deviations of 64 features, for their scaling" in events
+    _, err = securefl(*command, "--public", test, check=1)
+    assert "budget" in err.strip().splitlines()[-1]
+    for more, message in (
+        (("--moments-clip", "a"), "expected NORM or LOW,HIGH"),
+        (("--moments-clip", "4", "--public", test), "say the same; give one of them"),
+    ):
+        _, err = securefl(*command, *more, check=2)
+        assert message in err
+
+
 PROMISE = ("--epsilon", 8, "--delta", 1e-5, "--unit", "record", "--norm", 4)
 RELEASED = ("--method", "kahm-record-private", *PROMISE)
 

@@ -194,11 +194,12 @@ def _audit(folder: Path) -> tuple[list[bytes], Read]:
 def manifest_of(folder: Path) -> Any:
     """A federation with members, their secrets in the folder."""
     from secure_fl.heads.manifest import make_manifest
-    from secure_fl.service.members import ROLES, enrol, make_member_keys
+    from secure_fl.service.members import enrol, make_member_keys
 
     facts = make_manifest(classes=("x", "y"), clients=("north", "south"), n_features=2, bits=4)
-    names = ("north", "south", *ROLES)
-    return enrol(facts, {name: make_member_keys(folder / name) for name in names})
+    queriers = ("querier", "lab")
+    names = ("north", "south", *queriers, "evaluator")
+    return enrol(facts, {name: make_member_keys(folder / name) for name in names}, queriers)
 
 
 def _manifest_again(data: bytes, rng: Any) -> bytes:
@@ -535,15 +536,19 @@ def _sealed_query(folder: Path) -> tuple[Any, Any, Any, Any]:
 
 @parser("sealed query", m.of_envelope())
 def _sealed(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.service.members import read_member
     from secure_fl.service.sealed_query import SealedQuery, open_query, seal_query
 
     manifest, querier, north, (facts, audit) = _sealed_query(folder)
     made = seal_query(facts, np.ones((3, 2), np.float32), audit, querier, manifest)
+    lab = read_member(folder / "lab", "lab", manifest)
+    told = attrs.evolve(facts, querier="lab")
+    other = seal_query(told, np.ones((3, 2), np.float32), audit, lab, manifest)
 
     def read(data: bytes) -> Any:
         return open_query(SealedQuery.from_bytes(data, manifest), north, 2)
 
-    return [made.to_bytes()], read
+    return [made.to_bytes(), other.to_bytes()], read
 
 
 @parser("sealed query's content", m.of_tensors)
@@ -586,9 +591,10 @@ def _opening(folder: Path) -> tuple[list[bytes], Read]:
     content = {"queries": 5, "quorum": 2, "patience": 1.0, "expires": expires, "sealed": sealed}
     # What `_read_opening` looks at of the caller: its registered federation.
     public = make_dataclass("Public", ["fingerprint"])(facts.public)
-    facts_of = make_dataclass("Registered", ["manifest", "public", "masked"])
-    federation = facts_of(manifest, public, False)
-    caller: Any = make_dataclass("Known", ["federation"])(federation)
+    facts_of = make_dataclass("Registered", ["manifest", "registered", "masked"])
+    keys = make_dataclass("Keys", ["public"])(public)
+    federation = facts_of(manifest, lambda name: keys, False)
+    caller: Any = make_dataclass("Known", ["federation", "name"])(federation, "querier")
     return [m.text_of(content)], lambda data: _read_opening(Limits(), caller, "b", data)
 
 
@@ -624,7 +630,7 @@ def _batch_status(folder: Path) -> tuple[list[bytes], Read]:
 
 @parser("service: batches that wait", m.of_json)
 def _asked(folder: Path) -> tuple[list[bytes], Read]:
-    from secure_fl.service.contributor import _names
+    from secure_fl.service.contributor_loop import _names
 
     return [m.text_of({"batches": ["b1", "b2"]})], _names
 
@@ -639,10 +645,11 @@ def _identity(folder: Path) -> tuple[list[bytes], Read]:
 
 @parser("directory", m.of_json)
 def _directory(folder: Path) -> tuple[list[bytes], Read]:
-    from secure_fl.crypto.identities import read_directory, write_identity
+    from secure_fl.crypto.identities import MARK, read_directory, write_identity
 
     keys = {name: write_identity(folder / name) for name in ("north", "south")}
-    return [m.text_of(keys)], from_file(folder / "directory.json", read_directory)
+    asks = {**keys, "lab": MARK + write_identity(folder / "lab")}
+    return [m.text_of(keys), m.text_of(asks)], from_file(folder / "directory.json", read_directory)
 
 
 @parser("node: description of a sum", m.of_envelope(m.of_tensors))

@@ -19,6 +19,8 @@ class DPSGD:
         feature_norm: L2 norm of one record's features where their mean is released (FedAvgR's MMD),
             above 0. The default is what random Fourier features never exceed.
         feature_share: of epsilon that those means alone would cost, in (0, 1).
+        beside: noise multiplier, above 0, of one Gaussian sum over all records that is in the
+            promise too and in the books already; None without.
 
     Raises:
         ValueError: an attribute out of its range.
@@ -30,10 +32,13 @@ class DPSGD:
     clip: float = 1.0
     feature_norm: float = math.sqrt(2)
     feature_share: float = 0.1
+    beside: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "clip", "feature_norm"):
+        for name in ("epsilon", "clip", "feature_norm", "beside"):
             value = getattr(self, name)
+            if value is None and name == "beside":
+                continue
             if not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name}: found {value}, expected a finite number above 0")
         for name in ("delta", "feature_share"):

@@ -91,12 +91,13 @@ def make_plan(records: int, training: LocalTraining, *, features: bool) -> Plan:
         share = privacy.epsilon * privacy.feature_share
         sigma = noise_multiplier(share, privacy.delta, sample_rate=1.0, steps=privacy.rounds)
         released = (Gaussian(sigma, steps=privacy.rounds),)
+    before = () if privacy.beside is None else (Gaussian(privacy.beside),)
     sigma = noise_multiplier(
         privacy.epsilon,
         privacy.delta,
         sample_rate=rate,
         steps=steps * privacy.rounds,
-        beside=released,
+        beside=(*released, *before),
     )
     of_features = Gaussian(released[0].noise_multiplier) if released else None
     return Plan(Gaussian(sigma, rate, steps), of_features)
@@ -172,14 +173,18 @@ class Books:
             )
         self._ledger.spend(Event(what, UNIT, gaussian=plan.event(kind)))
 
-    def check(self, plan: Plan) -> None:
+    def check(self, plan: Plan, *before: Event) -> None:
         """Checks that all planned rounds that are not booked yet fit into the budget.
+
+        Args:
+            plan: of the rounds.
+            before: what is to be booked before them.
 
         Raises:
             BudgetError: they do not; nothing was spent.
             InputError: the budget is in another unit.
         """
-        planned = []
+        planned = [*before]
         for kind in plan.kinds:
             # A run that was killed in between has booked one and not yet the other.
             left = self._privacy.rounds - self._rounds_booked(kind)

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from secure_fl.heads.manifest import ROLES, Manifest, load_manifest, save_manifest
+from secure_fl.crypto.identities import EVALUATOR, QUERIER
+from secure_fl.heads.manifest import Manifest, load_manifest, save_manifest
 from secure_fl.service.members import enrol, make_member_keys, read_member
 from secure_fl.service.succession import Successor, adopt, propose, sign
 
@@ -11,8 +12,11 @@ BEFORE, AFTER = ("c0", "c1"), ("c0", "c2")
 
 def adopted(folder: Path, manifest: Manifest) -> Path:
     """Everybody's federation.json after all signed; c0 takes it over from the one before."""
-    keys = {name: make_member_keys(folder / f"{name}.member") for name in (*BEFORE, "c2", *ROLES)}
-    enrolled = enrol(manifest, {name: keys[name] for name in (*BEFORE, *ROLES)})
+    keys = {
+        name: make_member_keys(folder / f"{name}.member")
+        for name in (*BEFORE, "c2", QUERIER, EVALUATOR)
+    }
+    enrolled = enrol(manifest, {name: keys[name] for name in (*BEFORE, QUERIER, EVALUATOR)})
     agreed = folder / "agreed"
     agreed.mkdir()
     save_manifest(agreed, enrolled)

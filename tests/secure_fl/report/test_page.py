@@ -298,3 +298,11 @@ def test_a_run_that_answers_by_masked_sums_has_no_keys_and_says_what_is_shown(tm
     assert "ciphertext" not in text
     with pytest.raises(InputError, match="its rule is masked"):
         gather(Sources(run=tmp_path / "run", keys=tmp_path))
+
+
+def test_several_queriers_are_named_with_what_binds_them_together(clear_run, tmp_path):
+    assert "queriers may ask" not in text_of(page_of(clear_run))
+    shutil.copytree(clear_run, tmp_path / "run")
+    save_manifest(tmp_path / "run", manifest(queriers=("lab", "clinic")))
+    text = text_of(page_of(tmp_path / "run"))
+    assert "2 queriers may ask: lab, clinic. Each reads its own answers" in text

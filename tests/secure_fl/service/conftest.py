@@ -42,7 +42,9 @@ class Made:
         return packing.class_of(packed.min(axis=1)).tolist()
 
 
-def set_up_blobs(folder, seed, clients=CLIENTS, *, bits=6, engine="tfhe", **rule):
+def set_up_blobs(
+    folder, seed, clients=CLIENTS, queriers=("querier",), *, bits=6, engine="tfhe", **rule
+):
     """A federation whose clients know overlapping blobs, so that their answers differ.
 
     Returns its manifest, queries, and the codes of all clients for them.
@@ -57,7 +59,8 @@ def set_up_blobs(folder, seed, clients=CLIENTS, *, bits=6, engine="tfhe", **rule
         for name, y in zip(clients, labels, strict=True)
     ]
     heads = train_heads(sets, facts)
-    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2, engine=engine)
+    keys = {"engine": engine, "queriers": queriers}
+    manifest = set_up(folder, facts, heads, failure_exponent=40, block=2, **keys)
     queries = rng.uniform(-1, 4, (40, 2)).astype(np.float32)
     codes = np.stack([head_codes(head, queries, manifest) for head in heads], axis=1)
     return manifest, queries, codes

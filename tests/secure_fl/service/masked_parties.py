@@ -58,6 +58,7 @@ class Parties:
     manifest: object
     queries: np.ndarray
     codes: np.ndarray
+    asks = "querier"
 
     def folder(self, name):
         return self.running.folder / name
@@ -66,8 +67,8 @@ class Parties:
         return read_member(self.folder(name) / IDENTITY, name, self.manifest)
 
     def querier(self):
-        channel = Channel(self.running.url(), self.member("querier"), self.manifest)
-        return Querier(self.member("querier"), self.manifest, None, channel)
+        channel = Channel(self.running.url(), self.member(self.asks), self.manifest)
+        return Querier(self.member(self.asks), self.manifest, None, channel)
 
     def contributor(self, name, **terms):
         own = self.folder(name)
@@ -80,13 +81,13 @@ class Parties:
         batch, features = secrets.token_hex(8), self.queries[rows]
         queries = len(features) + (known.known if known else 0)
         terms = BatchTerms(quorum=quorum, patience=patience, lifetime=120.0, degree=degree)
-        querier, desk = self.querier(), Desk(self.folder("querier"))
+        querier, desk = self.querier(), Desk(self.folder(self.asks))
         with querier.channel:
             masked_querier._open(querier, desk, features, queries, batch, known, terms)
         return batch
 
     def fetch(self, batch, rows=slice(0, 6), known=None):
-        desk = Desk(self.folder("querier"))
+        desk = Desk(self.folder(self.asks))
         common = {"batch": batch, "known": known, "terms": None}
         return ask_masked(self.querier(), desk, self.queries[rows], **common)
 
@@ -130,9 +131,9 @@ class Parties:
 
 
 @contextmanager
-def masked_parties(folder, clients):
+def masked_parties(folder, clients, queriers=("querier",)):
     """Parties with clients that know overlapping blobs, and a running evaluator."""
-    manifest, queries, codes = set_up_blobs(folder, 0, clients, rule="masked")
+    manifest, queries, codes = set_up_blobs(folder, 0, clients, queriers, rule="masked")
     with deployment(folder) as running:
         running.start("evaluator", "--step", str(STEP))
         yield Parties(running, manifest, queries, codes)

@@ -26,15 +26,16 @@ class Players:
     Args:
         made: the federation.
         running: its deployment.
+        asks: the querier that is played.
     """
 
-    def __init__(self, made, running: Deployment) -> None:
-        self.made, self.running = made, running
+    def __init__(self, made, running: Deployment, asks: str = "querier") -> None:
+        self.made, self.running, self.asks = made, running, asks
         self.manifest = made.manifest
         # Without TLS: no certificates need to be loaded.
         self._http = httpx.Client(verify=False, timeout=60)
         self._channels: dict[str, Channel] = {}
-        self.secret = fhe.load_secret_keys(running.folder / "querier", PASSPHRASE)
+        self.secret = fhe.load_secret_keys(running.folder / asks, PASSPHRASE)
 
     def member(self, name: str) -> Member:
         return read_member(self.running.folder / name / IDENTITY, name, self.manifest)
@@ -59,8 +60,8 @@ class Players:
         )
 
     def querier(self) -> Querier:
-        public = fhe.load_public_key(self.running.folder / "querier")
-        return Querier(self.member("querier"), self.manifest, public, self.channel("querier"))
+        public = fhe.load_public_key(self.running.folder / self.asks)
+        return Querier(self.member(self.asks), self.manifest, public, self.channel(self.asks))
 
     def open(self, queries, audit: Audit | None = None, **asking) -> str:
         """Opens a batch of the federation's queries; returns its name."""
@@ -81,13 +82,13 @@ class Players:
         return self.querier().fetch(batch, self.secret, audit, on_status=lambda status: None)
 
     def status(self, batch: str) -> dict:
-        content = self.channel("querier").expect("GET", f"/batches/{batch}", what="status")
+        content = self.channel(self.asks).expect("GET", f"/batches/{batch}", what="status")
         return json.loads(content)
 
     def opening(self, batch: str, rows, **changes) -> bytes:
         """The body that opens a batch, for requests by hand."""
         features = self.made.queries[rows]
-        public = fhe.load_public_key(self.running.folder / "querier").fingerprint
+        public = fhe.load_public_key(self.running.folder / self.asks).fingerprint
         facts = Facts(
             federation=self.manifest.fingerprint,
             batch=batch,
@@ -96,11 +97,12 @@ class Players:
             queries=len(features),
             quorum=3,
             expires=time.time() + 600,
+            querier=self.asks,
         )
         sealed = {}
         for name in self.manifest.clients:
             own = attrs.evolve(facts, contributor=name)
-            query = seal_query(own, features, None, self.member("querier"), self.manifest)
+            query = seal_query(own, features, None, self.member(self.asks), self.manifest)
             sealed[name] = base64.b64encode(query.to_bytes()).decode()
         return json.dumps(
             {

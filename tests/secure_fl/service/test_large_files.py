@@ -68,11 +68,11 @@ def test_what_a_kill_leaves_is_removed_and_what_is_named_stays(tmp_path):
     assert names(blobs.folder) == [DIGEST]
 
 
-def opened(store, **changes):
+def opened(store, querier="querier", **changes):
     facts = {"clients": ("n", "s"), "size": 100, "room": 150, "patience": 30.0, **changes}
     terms = {"queries": 3, "quorum": 1, "patient_until": 10.0, "expires": 1000.0, "queue": 9}
-    name = str(len(store.states()) + sum(store.states().values()))
-    done = store.open("f", name, "digest", {}, **terms, apart=Apart(**facts))
+    name = str(sum(store.states().values()))
+    done = store.open("f", name, "digest", {}, **terms, querier=querier, apart=Apart(**facts))
     return done, store.find("f", name)
 
 
@@ -129,6 +129,7 @@ def test_room_is_kept_for_all_that_may_come(tmp_path):
     assert done == "opened"
     assert opened(store)[0] == "full"
     assert opened(store, size=50)[0] == "opened"
+    assert opened(store, "lab")[0] == "opened", "the other querier's room is its own"
     store.close_batch(first)
     assert opened(store)[0] == "opened"
     store.close()
@@ -141,10 +142,9 @@ def test_a_batch_that_this_evaluator_can_never_hold_is_refused_with_both_sizes(t
     store = Store(tmp_path / "db")
     opening = {"queries": 5, "quorum": 3, "patience": 1.0, "expires": 1e10, "apart": CLIENTS}
     limits = Limits(room=10**7, lifetime=1e10)
+    caller = Caller(federation, None, SimpleNamespace(sender="querier"))
     with pytest.raises(Refusal, match=r"3 contributors has up to 0\.02 GB, .* room for 0\.01"):
-        open_batch(
-            store, limits, Caller(federation, None, None), "b", json.dumps(opening).encode(), "d"
-        )
+        open_batch(store, limits, caller, "b", json.dumps(opening).encode(), "d")
     store.close()
 
 
@@ -160,7 +160,7 @@ def test_an_outbox_of_before_is_taken_over_and_files_are_delivered_after_a_kill(
     db.close()
     outbox = Outbox(path)
     assert outbox.undelivered("old") == b"\1"
-    outbox.keep("new", 2, outbox.made(lambda at: at.write_bytes(BODY)), 6.0, features)
+    outbox.keep("new", 2, outbox.made(lambda at: at.write_bytes(BODY)), 6.0, features, "querier")
     outbox.made(lambda at: at.write_bytes(b"never kept"))
     outbox.close()
     (tmp_path / FOLDER / "half.part").write_bytes(b"half")
@@ -174,7 +174,7 @@ def test_an_outbox_of_before_is_taken_over_and_files_are_delivered_after_a_kill(
     assert names(tmp_path / FOLDER) == []
     assert outbox.undelivered("new") is None
     assert outbox.answered("new")
-    assert outbox.queries_since(0) == 5
+    assert outbox.queries_since(0, "querier") == 5
     outbox.close()
 
 

@@ -89,7 +89,7 @@ def facts(made, **changes):
         "federation": made.manifest.fingerprint,
         "batch": "b",
         "contributor": "north",
-        "public": load(made).public.fingerprint,
+        "public": load(made).keys["querier"].fingerprint,
         "queries": 3,
         "quorum": 2,
         "expires": NOW + 60,

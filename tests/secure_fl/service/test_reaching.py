@@ -112,7 +112,7 @@ def test_what_a_proxy_says_erases_no_contribution(made, players, tmp_path):
     batch = players.open(FIRST)
     sealed = players.channel("north").expect("GET", f"/batches/{batch}/query", what="query")
     kept = contributor.answer(sealed, batch, time.time())
-    from secure_fl.service.contributor import _serve
+    from secure_fl.service.contributor_loop import _serve
 
     for status in (404, 409, 410, 413, 422, 401, 502):
         between = Proxy(status)
@@ -132,7 +132,7 @@ def test_what_a_proxy_says_erases_no_contribution(made, players, tmp_path):
 def test_signed_words_of_the_moment_erase_no_contribution(made, players, monkeypatch):
     """Clocks that differ are set right; the contribution is sent then."""
     from secure_fl.service import signing
-    from secure_fl.service.contributor import _serve
+    from secure_fl.service.contributor_loop import _serve
 
     contributor = players.contributor("south")
     batch = players.open(FIRST)
@@ -210,7 +210,7 @@ def test_a_contributors_reason_reaches_the_querier(made, players):
     # The evaluator passes it on unread.
     assert reason.encode() not in str(status).encode()
     for client in ("south", "west"):
-        words = seal_reason(players.member(client), made.manifest, batch, "not today")
+        words = seal_reason(players.member(client), made.manifest, batch, "querier", "not today")
         players.channel(client).expect("DELETE", f"/batches/{batch}/query", words, what="declining")
     with pytest.raises(ServiceError) as caught:
         players.fetch(batch)
@@ -221,7 +221,7 @@ def test_a_contributors_reason_reaches_the_querier(made, players):
 
 def test_a_refusal_is_its_clients_own_or_none(made, players):
     querier, north = players.member("querier"), players.member("north")
-    words = seal_reason(north, made.manifest, "b", "x\n\x1b[2J" + "y" * 2000)
+    words = seal_reason(north, made.manifest, "b", "querier", "x\n\x1b[2J" + "y" * 2000)
     said = open_reason(words, querier, made.manifest, "b", "north")
     assert re.fullmatch(r"x \[2Jy{494}", said)
     assert len(words) < MOST_BYTES

@@ -206,7 +206,7 @@ def test_contributions_that_do_not_belong_are_refused(players, batch, other):
     good = {"name": "north", "federation": players.manifest.fingerprint, "batch": batch}
     foreign = fhe.load_public_key(other.folder / "north")
 
-    def made(public=contributor.public, position=0, **changes):
+    def made(public=contributor.keys["querier"], position=0, **changes):
         facts = {**good, **changes}
         mine = codes[:, position]
         return fhe.contribute(mine, public, contributor=position, **facts).to_bytes()
@@ -343,7 +343,8 @@ def test_what_lies_on_the_evaluators_disk_after_an_answer_is_the_batchs_name(pla
     assert players.status(name)["state"] == "closed"
     assert players.running.kill("evaluator", signal.SIGTERM) == 0
     state = players.running.folder / "evaluator" / "state"
-    whole = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+    files = [path for path in state.rglob("*") if path.is_file()]
+    whole = b"".join(path.read_bytes() for path in files)
     assert name.encode() in whole
     for contribution in sent:
         assert contribution[-200:-100] not in whole

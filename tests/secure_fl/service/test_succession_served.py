@@ -70,7 +70,7 @@ def serving(folder):
     own = folder / "evaluator"
     manifest = load_manifest(own)
     # Without the querier's key: nothing is evaluated here, and it takes a second to load.
-    each = Federation(own, manifest, None, signature_keys(manifest))
+    each = Federation(own, manifest, {}, signature_keys(manifest))
     member = read_member(own / IDENTITY, "evaluator", manifest)
     return Evaluator({manifest.fingerprint: (each, member)}, own / "state", Limits())
 

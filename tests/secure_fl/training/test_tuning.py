@@ -183,10 +183,10 @@ def test_a_head_that_is_not_tuned_has_the_first_scaling_and_a_model_its_own(clie
 
 
 def test_neither_counts_nor_moments_of_private_records_go_into_a_private_release(clients, tmp_path):
-    promise = ReleasePromise(epsilon=1.0, delta=1e-5, adjacency=dp.Element(1.0), bounds=(-1.0, 1.0))
+    promise = ReleasePromise(epsilon=1.0, delta=1e-5, adjacency=dp.Element(2.0), bounds=(-1.0, 1.0))
     common = {"promise": promise, "books": tmp_path}
     for refused_options, message in (
-        ({"scaling": "moments"}, "scaling: means and deviations of the clients' records are not"),
+        ({"scaling": "moments"}, "scaling: means and deviations would be released under noise"),
         ({"tried": (Tried(CANDIDATES[0], 1, 2),)}, "tuned: its counts are of the clients' records"),
     ):
         with pytest.raises(InputError, match=message):
