@@ -225,6 +225,9 @@ class Job:
                     attempt.since, attempt.done = self._clock(), done or attempt.done
                     self._tell()
                 self._drop_stalled()
+            if self._error is not None:
+                # Its worker is free for another batch, and nobody waits for what it makes.
+                raise ServiceError("its batch was given up")
             if not self._has(attempt):
                 raise ServiceError("its slice was given to another worker")
 

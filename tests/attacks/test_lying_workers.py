@@ -1,6 +1,7 @@
 """A worker that lies to its evaluator, beside an honest one: what it costs, and who is named."""
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -112,15 +113,30 @@ def outcome(folder, sent, honest, lying, hurried):
     expected = fhe.plain(some_codes(QUERIES), PARAMETERS).tolist()
 
     def run(lie, **options):
-        liar.lie, liar.asked = lie, 0
-        # Whose thread comes first has the only slice.
         workers = called(folder, address, honest)
-        found, told = answered(workers, sent, folder, limit=LIMIT, **options)
+        other = workers[1].line
+        # Whose thread comes first has the only slice, so the other's is away until then.
+        other.acquire()
+
+        def told_first(caller):
+            if liar.asked == 1:
+                other.release()
+            return lie(caller)
+
+        liar.lie, liar.asked = told_first, 0
+        found, told = answered(workers, sent, folder, limit=LIMIT, patience=math.inf, **options)
+        assert_left(workers)
         assert liar.asked
         assert classes(found, folder) == expected
         return told
 
     return run
+
+
+def assert_left(workers):
+    """A batch that ended asks nobody any more: not into the next test's lie, nor for ever."""
+    for each in workers:
+        assert each.line.acquire(timeout=60), each.name
 
 
 class Clock:
@@ -207,8 +223,10 @@ def test_one_that_is_slow_on_purpose_and_the_only_one_left_ends_the_batch_in_tim
 
     liar, address = lying
     liar.lie, liar.asked = dawdle, 0
+    workers = called(folder, address)
     with pytest.raises(ServiceError, match=r"not answered within 0\.2 h") as ended:
-        answered(called(folder, address), sent, folder, limit=LIMIT, longest=720.0, clock=clock)
+        answered(workers, sent, folder, limit=LIMIT, longest=720.0, clock=clock)
+    assert_left(workers)
     assert re.search(r'"w2": \d of 2 steps of queries 0 to 1 in 0.\d h', str(ended.value))
 
 
