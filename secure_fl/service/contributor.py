@@ -8,16 +8,18 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
-from attrs import frozen
+from attrs import Factory, frozen
 from numpy.typing import NDArray
 
 import fhe
 from fhe.envelope import load_json
 from kahm.errors import InputError as MeasureError
-from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
+from secure_fl.errors import FormatError, InputError, ProtocolError, QuorumError, ServiceError
 from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.heads.codes import measure_codes
 from secure_fl.heads.head import Head
@@ -26,7 +28,9 @@ from secure_fl.masked import Told, VoteCoding
 from secure_fl.service.answers_book import AnswersBook
 from secure_fl.service.channel import Channel
 from secure_fl.service.declining import seal_reason
+from secure_fl.service.held_setups import HeldSetUps
 from secure_fl.service.likeness import count_before, first_pair
+from secure_fl.service.masked_offer import Keys, Offer
 from secure_fl.service.masked_part import DroppedOut, MaskedPart
 from secure_fl.service.masked_words import (
     audit_parameters,
@@ -107,6 +111,7 @@ class Contributor:
         metrics: counters.
         watch: for drift, or None.
         answers: books of what answers tell, of the rule votes; None of the others.
+        setups: keys of masked sums to come.
     """
 
     member: Member
@@ -118,6 +123,7 @@ class Contributor:
     metrics: Metrics
     watch: DriftWatch | None = None
     answers: AnswersBook | None = None
+    setups: HeldSetUps = Factory(HeldSetUps)
 
     @property
     def public(self) -> fhe.PublicKey:
@@ -125,11 +131,11 @@ class Contributor:
         assert self.key is not None
         return self.key
 
-    def part(self, data: bytes, batch: str, now: float) -> MaskedPart:
+    def part(self, data: bytes, batch: str, now: float, keys: Keys | None = None) -> MaskedPart:
         """This client's part in the masked sum of a sealed query; the batch is remembered.
 
-        Args, Raises: as `answer`; also where others are told something else, or no sum has the
-            quorum.
+        Args, Raises: as `answer`, with the keys that the evaluator names, None for new ones; also
+            where others are told something else, no sum has the quorum, or the keys are not here.
         """
         try:
             query = SealedQuery.from_bytes(data, self.manifest)
@@ -145,7 +151,8 @@ class Contributor:
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
             told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit))
-            part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
+            parts = query.facts, codes, told, self.setups, keys
+            part = MaskedPart(self.member, self.manifest, *parts)
             self._book(part, query.facts)
         except (InputError, fhe.InputError, MeasureError, ProtocolError) as error:
             raise Declined(str(error)) from None
@@ -268,17 +275,41 @@ def answer_listed(
         told: hears after every call whether the evaluator could be reached.
     """
     try:
-        listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+        if contributor.key is None:
+            work = _offered(contributor, channel, stop)
+        else:
+            work = _listed(contributor, channel)
         told(True)
-        for batch in _names(listed):
+        for serve in work:
             with busy:
                 if stop.is_set():
                     return
-                _serve(contributor, channel, batch, stop)
+                serve()
     except ServiceError as error:
         told(False)
         log.warning("%s", error)
         stop.wait(2.0)
+
+
+def _listed(contributor: Contributor, channel: Channel) -> list[Callable[[], None]]:
+    """What serves the batches that wait for an encrypted contribution."""
+    listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+    return [partial(_serve, contributor, channel, batch) for batch in _names(listed)]
+
+
+def _offered(
+    contributor: Contributor, channel: Channel, stop: threading.Event
+) -> list[Callable[[], None]]:
+    """What serves the next masked sum, if there is one."""
+    path = f"/sums?wait={WAIT:.0f}&holds={','.join(contributor.setups.names)}"
+    found = channel.granted("GET", path, what="asking for sums")
+    if found.status == 202:
+        return []
+    try:
+        offer = Offer.from_bytes(found.content)
+    except FormatError as error:
+        raise ServiceError(f"the evaluator's offer cannot be read: {error}") from None
+    return [partial(_take_part, contributor, channel, offer, stop)]
 
 
 def _names(listed: bytes) -> list[str]:
@@ -292,7 +323,16 @@ def _names(listed: bytes) -> list[str]:
     raise ServiceError("the evaluator's list of batches cannot be read")
 
 
-def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threading.Event) -> None:
+def _take_part(
+    contributor: Contributor, channel: Channel, offer: Offer, stop: threading.Event
+) -> None:
+    with _declining(contributor, channel, offer.batch):
+        part = contributor.part(offer.sealed, offer.batch, time.time(), offer.keys)
+        part.run(channel, stop)
+        contributor.metrics.contributions.inc()
+
+
+def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
     made = contributor.outbox.undelivered(batch)
     path = f"/batches/{batch}"
     if made is None:
@@ -300,27 +340,10 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
         if sealed.status != 200:
             # Closed or expired since it was listed.
             return
-        try:
-            if contributor.key is None:
-                contributor.part(sealed.content, batch, time.time()).run(channel, stop)
-                contributor.metrics.contributions.inc()
-                return
+        with _declining(contributor, channel, batch):
             made = contributor.answer(sealed.content, batch, time.time())
-        except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
-            log.warning("a batch is declined: %s", reason)
-            _decline(contributor, channel, batch, str(reason))
-            return
-        except (sqlite3.Error, OSError):
-            # The machine's trouble and not the batch's: the turn fails, and is tried again.
-            raise
-        except ServiceError:
-            # The evaluator is away: of a sum this client has dropped out.
-            raise
-        except Exception as error:
-            # One batch that cannot be answered must not keep the others from it.
-            log.error("a batch cannot be answered: %s", type(error).__name__)
-            _decline(contributor, channel, batch, "this client failed over it; see its log")
-            return
+    if made is None:
+        return
     sent = channel.heard("PUT", f"{path}/contribution", made, what="sending a contribution")
     if sent.status >= 300 and sent.status not in _FINAL:
         raise ServiceError(
@@ -333,6 +356,26 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
         # Closed and expired batches are nothing to speak of; this one will not be taken later.
         log.error("the evaluator did not take a contribution (%d)", sent.status)
         _decline(contributor, channel, batch, "its contribution was refused; see its log")
+
+
+@contextmanager
+def _declining(contributor: Contributor, channel: Channel, batch: str) -> Iterator[None]:
+    """Declines a batch that cannot be answered, with the reason."""
+    try:
+        yield
+    except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
+        log.warning("a batch is declined: %s", reason)
+        _decline(contributor, channel, batch, str(reason))
+    except (sqlite3.Error, OSError):
+        # The machine's trouble and not the batch's: the turn fails, and is tried again.
+        raise
+    except ServiceError:
+        # The evaluator is away: of a sum this client has dropped out.
+        raise
+    except Exception as error:
+        # One batch that cannot be answered must not keep the others from it.
+        log.error("a batch cannot be answered: %s", type(error).__name__)
+        _decline(contributor, channel, batch, "this client failed over it; see its log")
 
 
 def _decline(contributor: Contributor, channel: Channel, batch: str, reason: str) -> None:

@@ -16,6 +16,8 @@ from secure_fl.service.limits import Limits, Nonces
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.registry import Federation, succeeded_by
+from secure_fl.service.settling import Settling
+from secure_fl.service.setup_store import SetUpStore
 from secure_fl.service.signing import LIFETIME
 from secure_fl.service.store import Store
 from secure_fl.service.supervision import Ending
@@ -59,7 +61,8 @@ class Evaluator:
         succeeded = succeeded_by(by_name)
         self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
         self.store.end(succeeded, SUCCEEDED)
-        self.exchanges = Exchanges(self.store, by_name, limits.step, state / "rows")
+        setups = SetUpStore(self.store, by_name)
+        self.exchanges = Exchanges(self.store, setups, by_name, limits.step, state / "rows")
         folders = [each.folder for each in by_name.values() if not each.masked]
         self.evaluations = Evaluations(
             self.store,
@@ -71,6 +74,7 @@ class Evaluator:
             self.exchanges.advance,
             calling,
         )
+        self.settling = Settling(self.store, setups, self.evaluations.changes.tell)
 
     def stop(self) -> None:
         """Lets requests that wait return."""

@@ -11,7 +11,8 @@ the querier gets they are uniform words, and with them no more than the answer.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from fhe.envelope import PRIVATE, write_atomic
@@ -24,8 +25,8 @@ _CLOSED = ""
 """In the place of a client's name: the step was closed."""
 STEPS = 5
 """Messages of a contributor in one sum."""
-_ROWS = 3
-"""The step whose messages are masked rows."""
+ROWS = 3
+"""The step whose messages are masked rows; the first one with keys of an earlier batch."""
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -80,13 +81,13 @@ class ExchangeStore:
             change = "UPDATE batches SET done = ?, total = ? WHERE id = ?"
             db.execute(change, (step, STEPS, batch.id))
 
-    def history(self, batch: Batch) -> Iterator[tuple[int, dict[str, bytes], bool]]:
-        """Step by step: the messages that were taken, and whether the step was closed.
+    def history(self, batch: Batch, first: int) -> Iterator[tuple[int, dict[str, bytes], bool]]:
+        """Step by step from the first: the messages that were taken, and whether it was closed.
 
         Raises:
             ProtocolError: a file of masked rows is gone or was altered.
         """
-        for step in range(1, STEPS + 1):
+        for step in range(first, STEPS + 1):
             with self._store.transaction() as db:
                 rows = db.execute(
                     "SELECT client, message FROM exchanges WHERE batch = ? AND step = ?"
@@ -95,14 +96,28 @@ class ExchangeStore:
                 )
                 found = {client: bytes(message) for client, message in rows}
             closed = found.pop(_CLOSED, None) is not None
-            if step == _ROWS:
+            if step == ROWS:
                 found = {name: self._rows(batch, name, kept) for name, kept in found.items()}
             yield step, found, closed
             if not closed:
                 return
 
-    def finish(self, batch: Batch, present: Sequence[str], answer: bytes, now: float) -> bool:
+    def finish(
+        self,
+        batch: Batch,
+        present: Sequence[str],
+        answer: bytes,
+        now: float,
+        also: Callable[[sqlite3.Connection], None] = lambda db: None,
+    ) -> bool:
         """Keeps an answer and erases what it was made of, both or neither.
+
+        Args:
+            batch: at work.
+            present: clients that the answer rests on.
+            answer: kept until the querier fetched it.
+            now: seconds since 1970.
+            also: changes that belong in the same transaction.
 
         Returns:
             False where the batch is not at work any more.
@@ -115,6 +130,7 @@ class ExchangeStore:
             )
             if done.rowcount:
                 self._store.erase(batch.id)
+                also(db)
             return done.rowcount == 1
 
     def sweep(self, waiting: Collection[int]) -> None:
@@ -147,4 +163,4 @@ class ExchangeStore:
 
 def _short(step: int, message: bytes) -> bytes:
     """What the database holds of a message."""
-    return hashlib.sha256(message).digest() if step == _ROWS else message
+    return hashlib.sha256(message).digest() if step == ROWS else message

@@ -64,7 +64,8 @@ def add_querier_routes(app: FastAPI, evaluator: Evaluator) -> None:
         first = await evaluator.batch(caller, batch)
 
         async def changed() -> bool:
-            return await evaluator.batch(caller, batch) != first
+            # Of what the querier is told: whose keys a sum uses is no news.
+            return _status(await evaluator.batch(caller, batch)) != _status(first)
 
         if first.state in ("collecting", "queued", "evaluating"):
             await evaluator.news(wait, changed)

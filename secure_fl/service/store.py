@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS batches (
     done INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
     present TEXT NOT NULL DEFAULT '[]', answer BLOB, answered REAL,
     agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
+    setup TEXT NOT NULL DEFAULT '', place INTEGER NOT NULL DEFAULT 0,
     UNIQUE (federation, batch)
 );
 CREATE TABLE IF NOT EXISTS exchanges (
@@ -59,6 +60,8 @@ _LATER = (
     ("parts", "refusal", "BLOB"),
     ("batches", "agreed", "TEXT NOT NULL DEFAULT ''"),
     ("batches", "degree", "INTEGER NOT NULL DEFAULT 0"),
+    ("batches", "setup", "TEXT NOT NULL DEFAULT ''"),
+    ("batches", "place", "INTEGER NOT NULL DEFAULT 0"),
 )
 """Columns that databases of earlier releases have not."""
 FETCHED = "its answer was fetched and erased; ask again as a new batch"
