@@ -14,6 +14,7 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from secure_fl.federation.secagg import ProtocolServer
 from secure_fl.federation.secagg.parameters import PROTOCOL
 from secure_fl.heads.masked import coding_of
 from secure_fl.service.batch import Batch
-from secure_fl.service.exchange_store import ROWS, STEPS, ExchangeStore
+from secure_fl.service.exchange_store import ROWS, STEPS, ExchangeStore, Sent
 from secure_fl.service.gate import Refusal
 from secure_fl.service.masked_offer import Keys
 from secure_fl.service.masked_words import ANSWER, check_shares, sum_parameters
@@ -106,7 +107,7 @@ class Exchange:
         return (self._server.members & asked) - self.arrived
 
     def take(self, client: str, step: int, message: bytes) -> int:
-        """Takes a message and keeps it; 201, or 200 where it was there before.
+        """Takes a message; 201, which is to be kept then, or 200 where it was there before.
 
         Raises:
             Refusal: it comes too late, again with other content, or cannot be used.
@@ -124,7 +125,6 @@ class Exchange:
         if not awaited:
             raise Refusal(409, "state", "too late: this client counts as dropped out")
         self._receive(step, client, message)
-        self._kept.keep(self.batch, step, client, message)
         return 201
 
     def reply(self, client: str, step: int) -> bytes | None:
@@ -228,6 +228,7 @@ class Exchanges:
         self._store, self._federations = store, federations
         self._kept = ExchangeStore(store, folder)
         self._lock = threading.Lock()
+        self._sent: deque[Sent] = deque()
         self._found: dict[int, Exchange] = {}
 
     def take(self, batch: Batch, client: str, step: int, message: bytes) -> tuple[int, bool]:
@@ -236,11 +237,53 @@ class Exchanges:
         The last message closes the step. Of the others nobody need hear: a hundred that wait would
         each look in vain a hundred times.
         """
+        sent = Sent(batch, client, step, message)
+        # Beside each other: forcing megabytes to the disk takes longer than all that follows.
+        self._kept.write(batch, step, client, message)
+        self._sent.append(sent)
         with self._lock:
-            exchange = self._of(batch)
-            status = exchange.take(client, step, message)
-            moved = exchange.complete and self._move(batch, time.time())
-            return status, moved
+            if not sent.status and sent.error is None:
+                sent.moved = self._take_all()
+        if sent.error is not None:
+            self._kept.discard(batch, step, client, message)
+            raise sent.error
+        return sent.status, sent.moved
+
+    def _take_all(self) -> bool:
+        """Takes what has come while the lock was held elsewhere; whether a batch moved."""
+        taken: dict[tuple[int, str, int], Sent] = {}
+        while self._sent:
+            each = self._sent.popleft()
+            try:
+                self._take(each, taken)
+            except Exception as error:  # Its sender's; the others' messages are taken.
+                each.error = error
+        if not taken:
+            return False
+        try:
+            self._kept.keep(list(taken.values()))
+        except Exception as error:  # The disk's: what is in memory alone is forgotten.
+            for each in taken.values():
+                each.status, each.error = 0, error
+                self._found.pop(each.batch.id, None)
+            return False
+        moved = False
+        for batch in {each.batch.id: each.batch for each in taken.values()}.values():
+            moved |= self._of(batch).complete and self._move(batch, time.time())
+        return moved
+
+    def _take(self, sent: Sent, taken: dict[tuple[int, str, int], Sent]) -> None:
+        twin = taken.get(sent.place)
+        if twin is None:
+            exchange = self._of(sent.batch)
+            status = exchange.take(sent.client, sent.step, sent.content)
+            if status == 201:
+                taken[sent.place] = sent
+            sent.status = status
+        elif twin.content == sent.content:
+            sent.status = 200
+        else:
+            raise Refusal(409, "state", "another message of this step was taken before")
 
     def reply(self, batch: Batch, client: str, step: int) -> bytes | None:
         """As `Exchange.reply`, if the batch is at work."""
