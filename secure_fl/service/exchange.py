@@ -46,6 +46,9 @@ class Exchange:
         setups: of keys.
         seconds: that contributors have for a message from the second on.
 
+    Attributes:
+        ended: the last step that was closed, and what each client gets at its end.
+
     Raises:
         ProtocolError: the set-up that it goes on with, or its rows, are gone or altered.
         Refusal: a message of an earlier release.
@@ -71,7 +74,7 @@ class Exchange:
         setup = None if new else setups.load(batch, parameters)
         entries = batch.queries * coding_of(self._manifest).words
         self._server = ProtocolServer(parameters, entries, setup)
-        self._replies: Mapping[str, bytes] = {}
+        self.ended: tuple[int, Mapping[str, bytes]] = 0, {}
         self._opened: dict[str, bytes] = {}
         self._until = batch.patient_until
         for step, messages, closed in kept.history(batch, self._first):
@@ -135,7 +138,8 @@ class Exchange:
         """
         if client not in self._server.members:
             raise Refusal(409, "state", "this client counts as dropped out")
-        return self._replies.get(client) if step == self.step - 1 else None
+        ended, replies = self.ended
+        return replies.get(client) if step == ended == self.step - 1 else None
 
     def advance(self, now: float) -> bool:
         """Closes the step if it is time; whether it did.
@@ -168,7 +172,9 @@ class Exchange:
         return True
 
     def _close(self) -> None:
-        self._replies = self._server.close_step()
+        step = self.step
+        # Both at once, for who looks without the lock.
+        self.ended = step, self._server.close_step()
         self._until = time.time() + self._seconds
 
     def _receive(self, step: int, client: str, message: bytes) -> None:
@@ -290,10 +296,18 @@ class Exchanges:
         with self._lock:
             return self._of(batch).reply(client, step)
 
-    def open(self, batch: Batch, step: int) -> bool:
-        """Whether a step is surely not closed yet; a look that no waiting client need be spared."""
+    def look(self, batch: Batch, client: str, step: int) -> tuple[bool, bytes | None]:
+        """Whether memory knows of a step, and what a client gets at its end; None before that.
+
+        A look that does not wait for the disk, so that many may wait for one step.
+        """
         found = self._found.get(batch.id)
-        return found is not None and found.step == step
+        if found is None:
+            return False, None
+        if found.step == step:
+            return True, None
+        ended, replies = found.ended
+        return ended == step and client in replies, replies.get(client)
 
     def advance(self, now: float) -> bool:
         """Closes the steps on whose turn it is; whether one was, or a batch has ended."""

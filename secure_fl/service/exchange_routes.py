@@ -66,9 +66,9 @@ def add_exchange_routes(app: FastAPI, evaluator: Evaluator) -> None:
         content: list[bytes] = []
 
         async def closed() -> bool:
-            if evaluator.exchanges.open(batch, step):
-                return False
-            made = await asyncio.to_thread(reply_to, caller, batch.name, step)
+            known, made = evaluator.exchanges.look(batch, caller.name, step)
+            if not known:
+                made = await asyncio.to_thread(reply_to, caller, batch.name, step)
             content[:] = [] if made is None else [made]
             return bool(content)
 
