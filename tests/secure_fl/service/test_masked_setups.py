@@ -107,6 +107,24 @@ def test_a_contributor_that_is_away_when_a_batch_opens_is_in_its_answer(parties,
     assert lasting["east"].steps[batch] == FIRST
 
 
+def test_a_contributor_whose_process_is_killed_while_it_waits_is_in_the_next_answer(
+    parties, lasting
+):
+    """Its call ends with it, so its keys are not counted on when the batch opens."""
+    lasting["south"].end()
+    parties.running.start("south", "--exact-heads")
+    first, _ = parties.ask(slice(12, 15))
+    parties.running.kill("south")
+    batch = parties.open(slice(15, 18), patience=60.0)
+    parties.running.start("south", "--exact-heads")
+    found = parties.fetch(batch, slice(15, 18))
+    parties.running.kill("south")
+    assert found.present == CLIENTS
+    assert found.classes.tolist() == parties.clear(slice(15, 18), CLIENTS)[0]
+    assert lasting["east"].steps[batch] == FIRST
+    assert first not in set_ups(parties)
+
+
 @pytest.mark.parametrize("step", LATER)
 def test_a_contributor_that_vanishes_in_a_later_batch_is_tolerated(parties, lasting, step):
     """Its masks of this place are opened, no others; started again it is in the next answer."""
