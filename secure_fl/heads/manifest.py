@@ -9,6 +9,7 @@ in every head and every message.
 import hashlib
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -264,9 +265,10 @@ class Manifest:
             kind=self.scaling, factor=self.scale, offsets=self.offsets, spreads=self.spreads
         )
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Digest of all fields, 64 hexadecimal digits."""
+        # Kept: a service asks for it several times a request, and it takes as long as a signature.
         return _digest(self.facts)
 
     @property

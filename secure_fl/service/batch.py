@@ -30,6 +30,8 @@ class Batch:
         expires: seconds since 1970.
         agreed: of the rule masked, the digest of what contributors were told; else "".
         degree: of the rule masked, contributors that each masks with; 0 for all others.
+        setup: of the rule masked, the batch that made the keys of its sum; "" while that is open.
+        place: of its sum among those of the set-up.
     """
 
     id: int
@@ -50,6 +52,8 @@ class Batch:
     expires: float
     agreed: str
     degree: int
+    setup: str
+    place: int
 
     @classmethod
     def of(cls, row: Iterable[Any], parts: Iterable[tuple[str, str, bytes | None]]) -> Self:
@@ -73,5 +77,6 @@ class Batch:
 COLUMNS = (
     *("id", "federation", "batch", "querier", "opening", "queries", "quorum", "state", "reason"),
     *("done", "total", "present", "patient_until", "expires", "agreed", "degree"),
+    *("setup", "place"),
 )
 """Of the store's table of batches."""

@@ -195,13 +195,21 @@ class Channel:
         Raises:
             ServiceError: as `call`, or the evaluator refused; `what` says what was asked.
         """
+        return self.granted(method, path, body, what=what).content
+
+    def granted(self, method: str, path: str, body: bytes | Path = b"", *, what: str) -> Reply:
+        """The reply to a call that succeeds.
+
+        Raises:
+            ServiceError: as `expect`.
+        """
         found = self.call(method, path, body)
         if found.status >= 300:
             unsigned = "" if found.signed else ", unsigned"
             raise ServiceError(
                 f"{what}: the {self._recipient} refused ({found.status}{unsigned}): {_text(found)}"
             )
-        return found.content
+        return found
 
     def close(self) -> None:
         """Closes the connections."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 import fhe
@@ -24,7 +24,9 @@ from secure_fl.heads.head import Head
 from secure_fl.heads.manifest import Manifest
 from secure_fl.masked import Told, VoteCoding
 from secure_fl.service.answers_book import AnswersBook
+from secure_fl.service.held_setups import HeldSetUps
 from secure_fl.service.likeness import count_before, first_pair
+from secure_fl.service.masked_offer import Keys
 from secure_fl.service.masked_part import MaskedPart
 from secure_fl.service.masked_words import (
     audit_parameters,
@@ -103,6 +105,7 @@ class Contributor:
         metrics: counters.
         watch: for drift, or None.
         answers: books of what answers tell, of the rule votes; None of the others.
+        setups: keys of masked sums to come.
     """
 
     member: Member
@@ -114,6 +117,7 @@ class Contributor:
     metrics: Metrics
     watch: DriftWatch | None = None
     answers: AnswersBook | None = None
+    setups: HeldSetUps = Factory(HeldSetUps)
 
     @property
     def shares(self) -> dict[str, Share]:
@@ -134,11 +138,11 @@ class Contributor:
             for name, share in self.shares.items()
         }
 
-    def part(self, data: bytes, batch: str, now: float) -> MaskedPart:
+    def part(self, data: bytes, batch: str, now: float, keys: Keys | None = None) -> MaskedPart:
         """This client's part in the masked sum of a sealed query; the batch is remembered.
 
-        Args, Raises: as `answer`; also where others are told something else, or no sum has the
-            quorum.
+        Args, Raises: as `answer`, with the keys that the evaluator names, None for new ones; also
+            where others are told something else, no sum has the quorum, or the keys are not here.
         """
         with self._declining(data) as query:
             self._check(query.facts, batch, now)
@@ -154,7 +158,8 @@ class Contributor:
                 position = self.manifest.client_index(self.member.name)
                 codes = audit.mix(codes, position, audit_parameters(self.manifest))
             told = Told(self.manifest.fingerprint, batch, features, salt, known_secret(audit), asks)
-            part = MaskedPart(self.member, self.manifest, query.facts, codes, told)
+            parts = query.facts, codes, told, self.setups, keys
+            part = MaskedPart(self.member, self.manifest, *parts)
             self._book(part, query.facts)
         # Before anything leaves: whatever happens from here on, it takes part once.
         self._keep(query.facts, None, now, features, measures)

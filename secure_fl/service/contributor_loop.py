@@ -8,17 +8,20 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import fhe
 from fhe.envelope import load_json
 from fhe.errors import StorageError
-from secure_fl.errors import InputError, ProtocolError, QuorumError, ServiceError
+from secure_fl.errors import FormatError, InputError, ProtocolError, QuorumError, ServiceError
 from secure_fl.heads.manifest import Manifest
 from secure_fl.service.channel import LARGEST, Channel, Sink
 from secure_fl.service.contributor import Contributor, Declined
 from secure_fl.service.declining import seal_reason
+from secure_fl.service.masked_offer import Offer
 from secure_fl.service.masked_part import DroppedOut
 from secure_fl.service.sealed_query import BATCH, SealedQuery, sealed_bytes
 
@@ -49,17 +52,41 @@ def answer_listed(
         told: hears after every call whether the evaluator could be reached.
     """
     try:
-        listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+        if contributor.manifest.summed:
+            work = _offered(contributor, channel, stop)
+        else:
+            work = _listed(contributor, channel)
         told(True)
-        for batch in _names(listed):
+        for serve in work:
             with busy:
                 if stop.is_set():
                     return
-                _serve(contributor, channel, batch, stop)
+                serve()
     except ServiceError as error:
         told(False)
         log.warning("%s", error)
         stop.wait(2.0)
+
+
+def _listed(contributor: Contributor, channel: Channel) -> list[Callable[[], None]]:
+    """What serves the batches that wait for an encrypted contribution."""
+    listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+    return [partial(_serve, contributor, channel, batch) for batch in _names(listed)]
+
+
+def _offered(
+    contributor: Contributor, channel: Channel, stop: threading.Event
+) -> list[Callable[[], None]]:
+    """What serves the next masked sum, if there is one."""
+    path = f"/sums?wait={WAIT:.0f}&holds={','.join(contributor.setups.names)}"
+    found = channel.granted("GET", path, what="asking for sums")
+    if found.status == 202:
+        return []
+    try:
+        offer = Offer.from_bytes(found.content)
+    except FormatError as error:
+        raise ServiceError(f"the evaluator's offer cannot be read: {error}") from None
+    return [partial(_take_part, contributor, channel, offer, stop)]
 
 
 def _names(listed: bytes) -> list[str]:
@@ -73,36 +100,26 @@ def _names(listed: bytes) -> list[str]:
     raise ServiceError("the evaluator's list of batches cannot be read")
 
 
-def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threading.Event) -> None:
+def _take_part(
+    contributor: Contributor, channel: Channel, offer: Offer, stop: threading.Event
+) -> None:
+    with _declining(contributor, channel, offer.batch, offer.sealed):
+        part = contributor.part(offer.sealed, offer.batch, time.time(), offer.keys)
+        part.run(channel, stop)
+        contributor.metrics.contributions.inc()
+
+
+def _serve(contributor: Contributor, channel: Channel, batch: str) -> None:
     made = contributor.outbox.undelivered(batch)
     if made is None:
         sealed = _fetch_query(contributor, channel, batch)
         if sealed is None:
             # Closed or expired since it was listed.
             return
-        try:
-            if contributor.manifest.summed:
-                contributor.part(sealed, batch, time.time()).run(channel, stop)
-                contributor.metrics.contributions.inc()
-                return
+        with _declining(contributor, channel, batch, sealed):
             made = contributor.answer(sealed, batch, time.time())
-        except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
-            log.warning("a batch is declined: %s", reason)
-            asks = _asker(contributor.manifest, sealed)
-            _decline(contributor, channel, batch, asks, str(reason))
-            return
-        except (sqlite3.Error, OSError, StorageError):
-            # The machine's trouble and not the batch's: the turn fails, and is tried again.
-            raise
-        except ServiceError:
-            # The evaluator is away: of a sum this client has dropped out.
-            raise
-        except Exception as error:
-            # One batch that cannot be answered must not keep the others from it.
-            log.error("a batch cannot be answered: %s", type(error).__name__)
-            asks = _asker(contributor.manifest, sealed)
-            _decline(contributor, channel, batch, asks, "this client failed over it; see its log")
-            return
+    if made is None:
+        return
     status = _deliver(channel, batch, made)
     if status >= 300 and status not in _FINAL:
         raise ServiceError(
@@ -116,6 +133,30 @@ def _serve(contributor: Contributor, channel: Channel, batch: str, stop: threadi
         log.error("the evaluator did not take a contribution (%d)", status)
         asks = contributor.outbox.querier(batch)
         _decline(contributor, channel, batch, asks, "its contribution was refused; see its log")
+
+
+@contextmanager
+def _declining(
+    contributor: Contributor, channel: Channel, batch: str, sealed: bytes
+) -> Iterator[None]:
+    """Declines a batch that cannot be answered, with the reason, to who sealed its query."""
+    try:
+        yield
+    except (Declined, DroppedOut, ProtocolError, QuorumError) as reason:
+        log.warning("a batch is declined: %s", reason)
+        asks = _asker(contributor.manifest, sealed)
+        _decline(contributor, channel, batch, asks, str(reason))
+    except (sqlite3.Error, OSError, StorageError):
+        # The machine's trouble and not the batch's: the turn fails, and is tried again.
+        raise
+    except ServiceError:
+        # The evaluator is away: of a sum this client has dropped out.
+        raise
+    except Exception as error:
+        # One batch that cannot be answered must not keep the others from it.
+        log.error("a batch cannot be answered: %s", type(error).__name__)
+        asks = _asker(contributor.manifest, sealed)
+        _decline(contributor, channel, batch, asks, "this client failed over it; see its log")
 
 
 def _fetch_query(contributor: Contributor, channel: Channel, batch: str) -> bytes | None:

@@ -18,6 +18,8 @@ from secure_fl.service.limits import Limits, Nonces
 from secure_fl.service.members import Member
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.registry import Federation, succeeded_by
+from secure_fl.service.settling import Settling
+from secure_fl.service.setup_store import SetUpStore
 from secure_fl.service.shelf import FOLDER, Shelf
 from secure_fl.service.signing import LIFETIME
 from secure_fl.service.store import Store
@@ -68,7 +70,8 @@ class Evaluator:
         succeeded = succeeded_by(by_name)
         self.gate = Gate(federations, limits, self.nonces, self.metrics, succeeded)
         self.store.end(succeeded, SUCCEEDED)
-        self.exchanges = Exchanges(self.store, by_name, limits.step, state / "rows")
+        setups = SetUpStore(self.store, by_name)
+        self.exchanges = Exchanges(self.store, setups, by_name, limits.step, state / "rows")
         self.shelf = Shelf(self.store, Blobs(state / FOLDER))
         self.shelf.clean()
         self.large = LargeArrivals(self.shelf, self.gate)
@@ -83,6 +86,7 @@ class Evaluator:
             self._advance,
             calling,
         )
+        self.settling = Settling(self.store, setups, self.evaluations.changes.tell)
 
     def _advance(self, now: float) -> bool:
         self.shelf.sweep()

@@ -11,10 +11,15 @@ the querier gets they are uniform words, and with them no more than the answer.
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+import os
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
-from fhe.envelope import PRIVATE, write_atomic
+from attrs import define
+
+from dp.storage import sync_folder
+from fhe.envelope import PRIVATE, write_error
 from secure_fl.errors import ProtocolError
 from secure_fl.files import make_folder
 from secure_fl.service.batch import Batch
@@ -24,9 +29,37 @@ _CLOSED = ""
 """In the place of a client's name: the step was closed."""
 STEPS = 5
 """Messages of a contributor in one sum."""
-_ROWS = 3
-"""The step whose messages are masked rows."""
+ROWS = 3
+"""The step whose messages are masked rows; the first one with keys of an earlier batch."""
 _DIGEST = hashlib.sha256().digest_size
+
+
+@define(eq=False)
+class Sent:
+    """A message of a contributor on its way to the disk.
+
+    Attributes:
+        batch: at work.
+        client: who sent it.
+        step: of the sum.
+        content: the message.
+        status: 201 where it was taken, 200 where it was there before; 0 until then.
+        error: why it was not taken.
+        moved: whether its batch, or one that was looked at with it, went a step on.
+    """
+
+    batch: Batch
+    client: str
+    step: int
+    content: bytes
+    status: int = 0
+    error: Exception | None = None
+    moved: bool = False
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        """What there is one message of."""
+        return self.batch.id, self.client, self.step
 
 
 class ExchangeStore:
@@ -49,20 +82,48 @@ class ExchangeStore:
             )
             return [number for (number,) in rows]
 
-    def keep(self, batch: Batch, step: int, client: str, message: bytes) -> None:
-        """Keeps a message that was taken; the last one of a client settles its part."""
-        kept = _short(step, message)
-        if kept is not message:
-            # Its row is written after it: what has a row is whole on the disk.
-            write_atomic(self._file(batch, client), message, mode=PRIVATE)
+    def write(self, batch: Batch, step: int, client: str, message: bytes) -> None:
+        """Writes masked rows to their file; they count when they are kept.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        if step != ROWS:
+            return
+        path = self._file(batch, client, _short(step, message))
+        try:
+            # Whole or not: it is found by its digest, which stands in the database after this.
+            handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, PRIVATE)
+            with os.fdopen(handle, "wb") as file:
+                file.write(message)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(self._folder)
+        except OSError as problem:
+            raise write_error(path, problem) from problem
+
+    def discard(self, batch: Batch, step: int, client: str, message: bytes) -> None:
+        """Erases the file of rows that were not taken."""
+        if step == ROWS:
+            self._file(batch, client, _short(step, message)).unlink(missing_ok=True)
+
+    def keep(self, messages: Sequence[Sent]) -> None:
+        """Keeps messages that were taken, all or none; the last one of a client settles its part.
+
+        Those that came at once go to the disk at once: each turn of it takes milliseconds, which
+        everybody else waits for.
+        """
         with self._store.transaction() as db:
-            row = (batch.id, step, client, kept)
-            db.execute("INSERT INTO exchanges VALUES (?, ?, ?, ?)", row)
-            if step == STEPS:
-                change = (
-                    "UPDATE parts SET state = 'sent', sealed = NULL WHERE batch = ? AND client = ?"
-                )
-                db.execute(change, (batch.id, client))
+            for each in messages:
+                kept = _short(each.step, each.content)
+                row = (each.batch.id, each.step, each.client, kept)
+                db.execute("INSERT INTO exchanges VALUES (?, ?, ?, ?)", row)
+                if each.step == STEPS:
+                    db.execute(
+                        "UPDATE parts SET state = 'sent', sealed = NULL"
+                        " WHERE batch = ? AND client = ?",
+                        (each.batch.id, each.client),
+                    )
 
     def taken(self, batch: Batch, step: int, client: str, message: bytes) -> bool | None:
         """Whether this very message was taken, or another one; None without any."""
@@ -80,13 +141,13 @@ class ExchangeStore:
             change = "UPDATE batches SET done = ?, total = ? WHERE id = ?"
             db.execute(change, (step, STEPS, batch.id))
 
-    def history(self, batch: Batch) -> Iterator[tuple[int, dict[str, bytes], bool]]:
-        """Step by step: the messages that were taken, and whether the step was closed.
+    def history(self, batch: Batch, first: int) -> Iterator[tuple[int, dict[str, bytes], bool]]:
+        """Step by step from the first: the messages that were taken, and whether it was closed.
 
         Raises:
             ProtocolError: a file of masked rows is gone or was altered.
         """
-        for step in range(1, STEPS + 1):
+        for step in range(first, STEPS + 1):
             with self._store.transaction() as db:
                 rows = db.execute(
                     "SELECT client, message FROM exchanges WHERE batch = ? AND step = ?"
@@ -95,14 +156,28 @@ class ExchangeStore:
                 )
                 found = {client: bytes(message) for client, message in rows}
             closed = found.pop(_CLOSED, None) is not None
-            if step == _ROWS:
+            if step == ROWS:
                 found = {name: self._rows(batch, name, kept) for name, kept in found.items()}
             yield step, found, closed
             if not closed:
                 return
 
-    def finish(self, batch: Batch, present: Sequence[str], answer: bytes, now: float) -> bool:
+    def finish(
+        self,
+        batch: Batch,
+        present: Sequence[str],
+        answer: bytes,
+        now: float,
+        also: Callable[[sqlite3.Connection], None] = lambda db: None,
+    ) -> bool:
         """Keeps an answer and erases what it was made of, both or neither.
+
+        Args:
+            batch: at work.
+            present: clients that the answer rests on.
+            answer: kept until the querier fetched it.
+            now: seconds since 1970.
+            also: changes that belong in the same transaction.
 
         Returns:
             False where the batch is not at work any more.
@@ -115,6 +190,7 @@ class ExchangeStore:
             )
             if done.rowcount:
                 self._store.erase(batch.id)
+                also(db)
             return done.rowcount == 1
 
     def sweep(self, waiting: Collection[int]) -> None:
@@ -127,15 +203,15 @@ class ExchangeStore:
             if path.name.partition(".")[0] not in map(str, waiting):
                 path.unlink(missing_ok=True)
 
-    def _file(self, batch: Batch, client: str) -> Path:
-        return self._folder / f"{batch.id}.{client}"
+    def _file(self, batch: Batch, client: str, kept: bytes) -> Path:
+        return self._folder / f"{batch.id}.{client}.{kept.hex()[:32]}"
 
     def _rows(self, batch: Batch, client: str, kept: bytes) -> bytes:
         if len(kept) != _DIGEST:
             # Of a release that kept rows in the database.
             return kept
         try:
-            found = self._file(batch, client).read_bytes()
+            found = self._file(batch, client, kept).read_bytes()
         except OSError:
             found = b""
         if hashlib.sha256(found).digest() != kept:
@@ -147,4 +223,4 @@ class ExchangeStore:
 
 def _short(step: int, message: bytes) -> bytes:
     """What the database holds of a message."""
-    return hashlib.sha256(message).digest() if step == _ROWS else message
+    return hashlib.sha256(message).digest() if step == ROWS else message

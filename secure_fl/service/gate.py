@@ -269,12 +269,13 @@ class Gate(Generic[Of]):
         """
         sender, nonce, now = caller.sender, caller.claims.nonce, time.time()
         replayed = Refusal(409, "replayed", "this request was sent before")
-        if await asyncio.to_thread(self._nonces.known, sender, nonce, now):
-            raise replayed
         wait = self._rates.wait(sender)
         if wait:
+            if await asyncio.to_thread(self._nonces.known, sender, nonce, now):
+                raise replayed
             raise Refusal(429, "rate", "too many requests", retry_after=wait)
         if not await asyncio.to_thread(self._nonces.fresh, sender, nonce, now):
+            self._rates.give_back(sender)
             raise replayed
 
     def refuse(self, request: HttpRequest, refusal: Refusal) -> HttpResponse:

@@ -98,6 +98,11 @@ class Buckets:
             self._levels.popitem(last=False)
         return missing / self._rate
 
+    def give_back(self, name: str) -> None:
+        """Puts a token back that was taken for nothing."""
+        level, then = self._levels.get(name, (self._burst, self._clock()))
+        self._levels[name] = (min(self._burst, level + 1), then)
+
 
 class Nonces:
     """Nonces of requests that are still valid, on disk, so that a restart forgets none.

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 
 from fhe.audit import Audit
 from fhe.errors import FormatError as EnvelopeError
-from secure_fl.errors import FederationError, InputError, ServiceError
+from secure_fl.errors import FederationError, FormatError, InputError, ServiceError
 from secure_fl.federation import wire
 from secure_fl.federation.secagg import ProtocolServer
+from secure_fl.federation.secagg.messages import check_version
 from secure_fl.federation.secagg.parameters import default_threshold
 from secure_fl.heads.masked import coding_of
 from secure_fl.masked import Opened, Told
 from secure_fl.service.desk import Desk, MaskedBatch
+from secure_fl.service.masked_offer import Keys
 from secure_fl.service.masked_words import (
     ANSWER,
     audit_parameters,
@@ -32,6 +34,9 @@ from secure_fl.service.masked_words import (
 from secure_fl.service.querier import BatchTerms, OnStatus, Querier, Received, ignored
 
 SALT = 32
+UNSAID = 2
+"""Version of secure sums of releases whose answers do not say theirs."""
+_MEMBERS = {"protocol", "setup", "place", "sum", "clients", "shares"}
 
 
 @frozen
@@ -148,9 +153,11 @@ def _read(
 ) -> MaskedAnswered:
     manifest = querier.manifest
     terms = opened.quorum, opened.agreed, opened.degree
-    parameters = sum_parameters(manifest, batch, *terms)
     coding = coding_of(manifest, opened.quorum)
     found = _answer(content, batch)
+    # Not believed: a sum of other keys does not open by these.
+    keys = {"setup": found["setup"], "place": found["place"]}
+    parameters = sum_parameters(manifest, batch, *terms, **keys)
     server = ProtocolServer.opener(parameters, found["sum"], queries * coding.words)
     for client, sealed in zip(found["clients"], found["shares"], strict=True):
         try:
@@ -174,8 +181,14 @@ def _answer(content: bytes, batch: str) -> dict[str, Any]:
         found = wire.decode(content, kind=ANSWER, source=source)
     except (EnvelopeError, FederationError) as error:
         raise ServiceError(f"batch {batch}: {error}") from None
-    if not isinstance(found, dict) or set(found) != {"sum", "clients", "shares"}:
+    if isinstance(found, dict):
+        check_version(found.get("protocol", UNSAID), source)
+    if not isinstance(found, dict) or set(found) != _MEMBERS:
         raise ServiceError(f"batch {batch}: {source} has not the members of one")
+    try:
+        Keys(found["setup"], found["place"]).new(batch)
+    except FormatError as error:
+        raise ServiceError(f"batch {batch}: {source}: {error}") from None
     lists = found["clients"], found["shares"]
     texts = all(isinstance(x, list) and all(isinstance(t, str) for t in x) for x in lists)
     if not texts or len(lists[0]) != len(lists[1]):

@@ -1,9 +1,9 @@
 """What the parties of a masked batch make of its public facts, and openings for the querier alone.
 
-Session and parameters of the sum follow from the batch's facts, which the querier signed: each
-party derives them itself. A ring follows from them too, and so a querier that tries names and salts
-chooses it: what a ring withstands in the service is counted among all contributors, see
-`sum_parameters`.
+Session and parameters of the sum follow from the batch's facts, which the querier signed, and from
+the name of the batch that made the keys: each party derives them itself. A ring follows from them
+too, and so a querier that tries names chooses it: what a ring withstands in the service is counted
+among all contributors, see `sum_parameters`.
 """
 
 from cryptography.exceptions import InvalidTag
@@ -12,10 +12,11 @@ import fhe
 from fhe.audit import Audit
 from fhe.envelope import pack, unpack
 from fhe.errors import InputError as EnvelopeError
-from secure_fl.crypto.keys import digest, verify
+from secure_fl.crypto.keys import KEY, digest, verify
 from secure_fl.errors import InputError, ProtocolError
 from secure_fl.federation.secagg import Parameters
 from secure_fl.federation.secagg.parameters import SESSION, share_threshold
+from secure_fl.federation.secagg.setup import sealed_bytes
 from secure_fl.heads.manifest import Manifest
 from secure_fl.heads.masked import coding_of
 from secure_fl.service.members import Member, sealing_key, signature_keys
@@ -25,6 +26,8 @@ KIND = "service opened shares"
 ANSWER = "service masked answer"
 MOST_BYTES = 2**25
 """Of one contributor's masked rows: what the evaluator takes, and bounds a batch by."""
+SUMS = 16
+"""Batches that one set-up of keys serves: its two exchanges are an eighth of one a batch."""
 _ROOM = 16_384
 
 
@@ -37,11 +40,19 @@ def message_bytes(manifest: Manifest, queries: int, step: int) -> int:
     """The most bytes that a contributor's message of a step has."""
     if step == 3:
         return queries * coding_of(manifest).bytes_a_query + _ROOM
-    return _ROOM + 512 * len(manifest.clients)
+    set_up = SUMS * KEY + len(manifest.clients) * sealed_bytes(SUMS) if step <= 2 else 0
+    return _ROOM + 512 * len(manifest.clients) + set_up
 
 
 def sum_parameters(
-    manifest: Manifest, batch: str, quorum: int, agreed: bytes, degree: int = 0
+    manifest: Manifest,
+    batch: str,
+    quorum: int,
+    agreed: bytes,
+    degree: int = 0,
+    *,
+    setup: str = "",
+    place: int = 0,
 ) -> Parameters:
     """Of a batch's sum.
 
@@ -54,16 +65,21 @@ def sum_parameters(
             h = degree + 1 holders and s shares (two thirds of h), fewer than 2 s - h contributors,
             wherever they stand, open no row with evaluator and querier, and what they open is of at
             least s contributors (`Parameters.colluding`, `Parameters.fewest`).
+        setup: the batch that made the keys of the sum; "" for itself.
+        place: of the sum among those of the set-up.
 
     Raises:
-        FederationError: a quorum that is not above half of the contributors, or above all; or a
-            degree that no ring has.
+        FederationError: a quorum that is not above half of the contributors, or above all; a
+            degree that no ring has; or a place that no set-up has.
         InputError: a ring under the rule votes.
     """
-    named = digest(b"masked session", manifest.fingerprint.encode(), batch.encode())
+    fingerprint = manifest.fingerprint.encode()
+    named = digest(b"masked session", fingerprint, (setup or batch).encode())
     names, near = manifest.clients, neighbours(manifest, degree)
     shares = share_threshold(len(names), near, quorum)
-    return Parameters(named[:SESSION], 0, 0, names, quorum, near, shares, agreed=agreed)
+    terms = named[:SESSION], 0, 0, names, quorum, near, shares
+    common = digest(b"masked set-up", fingerprint)
+    return Parameters(*terms, sums=SUMS, place=place, common=common, agreed=agreed)
 
 
 def neighbours(manifest: Manifest, degree: int) -> int:

@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS batches (
     agreed TEXT NOT NULL DEFAULT '', degree INTEGER NOT NULL DEFAULT 0,
     querier TEXT NOT NULL DEFAULT '{QUERIER}',
     room INTEGER NOT NULL DEFAULT 0, patience REAL NOT NULL DEFAULT 0,
+    setup TEXT NOT NULL DEFAULT '', place INTEGER NOT NULL DEFAULT 0,
     UNIQUE (federation, batch)
 );
 CREATE TABLE IF NOT EXISTS exchanges (
@@ -51,6 +52,8 @@ _LATER = (
     ("batches", "querier", f"TEXT NOT NULL DEFAULT '{QUERIER}'"),
     ("batches", "room", "INTEGER NOT NULL DEFAULT 0"),
     ("batches", "patience", "REAL NOT NULL DEFAULT 0"),
+    ("batches", "setup", "TEXT NOT NULL DEFAULT ''"),
+    ("batches", "place", "INTEGER NOT NULL DEFAULT 0"),
     ("parts", "sealed_file", "TEXT"),
     ("parts", "sent_file", "TEXT"),
 )

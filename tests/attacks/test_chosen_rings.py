@@ -24,8 +24,7 @@ from tests.secure_fl.federation.protocol import Party, names_of
 
 ATTACK = Attack(
     name="tries names of a batch until the ring of its masked sum suits it",
-    holds="the querier and the evaluator, c of the n contributors, and the choice of names and"
-    " salts",
+    holds="the querier and the evaluator, c of the n contributors, and the choice of names",
     before="the victim's smallest code and its class at c = 2 s - h, wherever the accomplices"
     " stand: 3 of 12 on a ring of degree 4 after some 40 names (no version served rings without the"
     " owner's word)",
@@ -49,7 +48,7 @@ def parameters(batch: str) -> Parameters:
 
 def neighbours(batch: str) -> tuple[str, ...]:
     names = MANIFEST.clients
-    return Graph(names, DEGREE, parameters(batch).context).neighbours(names[0])
+    return Graph(names, DEGREE, parameters(batch).setup_context).neighbours(names[0])
 
 
 def chosen(accomplices: tuple[str, ...]) -> str:
@@ -61,7 +60,8 @@ def chosen(accomplices: tuple[str, ...]) -> str:
 def learned(batch: str, accomplices: tuple[str, ...], lost_at: tuple[str, ...]) -> Any:
     p = parameters(batch)
     options = {"degree": p.degree, "threshold": p.threshold, "shares": p.share_threshold}
-    party = Party(N, session=p.session, agreed=p.agreed, **options)  # type: ignore[arg-type]  # a dict of ints
+    told: Any = {"session": p.session, "agreed": p.agreed, "sums": p.sums, "common": p.common}
+    party = Party(N, **options, **told)  # type: ignore[arg-type]  # a dict of ints
     assert party.parameters == p
     empty = np.full((2, 3), 63)
     party.vectors = {name: CODING.rows(empty) for name in party.names}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from secure_fl.crypto.keys import KeyPair, authenticate, names_digest
+from secure_fl.crypto.keys import KEY, KeyPair, authenticate, names_digest
 from secure_fl.federation import ProtocolError, QuorumError, wire
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg import shares
@@ -54,7 +54,8 @@ class SplitServer:
         self._lists = {True: party.names, False: party.names[1:]}
         self._alive_at = {name: name not in lost_at for name in party.names}
         self._context = party.parameters.context
-        self._graph = Graph(party.names, party.parameters.degree, self._context)
+        self._setup_context = party.parameters.setup_context
+        self._graph = Graph(party.names, party.parameters.degree, self._setup_context)
         self._adverts: dict[str, bytes] = {}
         self._vector: Any = None
 
@@ -76,7 +77,8 @@ class SplitServer:
         party = self.party
         for name in party.names:
             message = party.clients[name].advertise()
-            self._adverts[name] = wire.decode(message, kind=m.ADVERTISE)["mask_keys"].tobytes()
+            keys = wire.decode(message, kind=m.ADVERTISE)["mask_keys"].tobytes()
+            self._adverts[name] = keys[:KEY]
             party.server.receive(name, message)
         replies = party.share(party.server.close_step())
         for name, reply in replies.items():
@@ -136,7 +138,7 @@ class SplitServer:
         return {alive: found[f"{kind}_shares"][place].tobytes()}
 
     def _unmasked(self, self_seed: bytes, mask_seed: bytes) -> Any:
-        pair = KeyPair.from_seed(mask_seed, self._context)
+        pair = KeyPair.from_seed(mask_seed, self._setup_context)
         plus = [self_mask_key(self_seed, self._context, self.victim)]
         minus: list[bytes] = []
         for other in self._graph.neighbours(self.victim):

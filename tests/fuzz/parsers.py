@@ -602,19 +602,43 @@ def _opening(folder: Path) -> tuple[list[bytes], Read]:
 def _masked_answer(folder: Path) -> tuple[list[bytes], Read]:
     from secure_fl.federation import wire
     from secure_fl.federation.secagg import ProtocolServer
+    from secure_fl.federation.secagg.parameters import PROTOCOL
     from secure_fl.service.masked_querier import _answer
     from secure_fl.service.masked_words import ANSWER
     from tests.secure_fl.federation.protocol import Party
 
     party = Party(3, length=8)
     party.confirm(party.mask(party.share(party.advertise())))
-    found = {"sum": party.server.masked_sum(), "clients": ["north"], "shares": ["00ff"]}
+    found = {
+        **{"protocol": PROTOCOL, "setup": "b", "place": 0},
+        **{"sum": party.server.masked_sum(), "clients": ["north"], "shares": ["00ff"]},
+    }
 
     def read(data: bytes) -> Any:
         content = _answer(data, "b")
         return ProtocolServer.opener(party.parameters, content["sum"], 8)
 
     return [wire.encode(found, kind=ANSWER)], read
+
+
+@parser("service: offered sum", m.of_envelope())
+def _offered_sum(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.service.masked_offer import Keys, Offer
+
+    samples = [Offer("b2", Keys("b1", 3), b"sealed"), Offer("b1", Keys("b1", 0), b"sealed")]
+    return [each.to_bytes() for each in samples], Offer.from_bytes
+
+
+@parser("service: set-up of keys", m.of_envelope(m.of_tensors))
+def _kept_set_up(folder: Path) -> tuple[list[bytes], Read]:
+    from secure_fl.federation import wire
+    from secure_fl.service.setup_store import KIND, read_set_up
+    from tests.secure_fl.federation.protocol import Party
+
+    party = Party(3, length=8, sums=2)
+    party.share(party.advertise())
+    sample = wire.encode(party.server.setup.dump(), kind=KIND)
+    return [sample], lambda data: read_set_up(data, party.parameters)
 
 
 @parser("service: status of a batch", m.of_json)

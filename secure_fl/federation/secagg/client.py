@@ -61,6 +61,10 @@ class ProtocolClient:
             raise ProtocolError(
                 f'client "{self.name}": has no keys for sum {parameters.place} of this set-up'
             )
+        if setup is not None and not setup.serves(parameters):
+            raise ProtocolError(
+                f'client "{self.name}": sum {parameters.place} is of another set-up than its keys'
+            )
         self.setup = SetUp(member, parameters, entropy) if setup is None else setup
         if parameters.sums > 1:
             member.enter(parameters.context)

@@ -204,6 +204,19 @@ class SetUp:
         if good < self._p.share_threshold:
             raise too_few(self._p, self.name, good, "neighbours with good shares")
 
+    def serves(self, parameters: Parameters) -> bool:
+        """Whether a sum is one of this set-up's."""
+        return parameters.setup_context == self._context
+
+    def took(self, place: int) -> bool:
+        """Whether a place was taken."""
+        return place in self._taken
+
+    @property
+    def spent(self) -> bool:
+        """Whether every place was taken."""
+        return len(self._taken) == self._p.sums
+
     def take(self, place: int) -> Secrets:
         """What the sum of a place needs, and forgets it.
 

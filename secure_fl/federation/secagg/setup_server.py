@@ -1,10 +1,12 @@
 """The server's side of a set-up: it passes keys and shares on, and keeps what opens a sum."""
 
 from collections.abc import Set
+from typing import Any, Self
 
 from attrs import Factory, define
 
 from secure_fl.crypto.keys import KEY, SIGNATURE
+from secure_fl.errors import ProtocolError
 from secure_fl.federation.secagg import messages as m
 from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.letters import Addresses, Letters
@@ -92,6 +94,51 @@ class ServerSetUp:
         found = passed_on(m.SHARED, self._context, "shares", self._sealed, left, self.members)
         self._sealed = None
         return found
+
+    def dump(self) -> dict[str, Any]:
+        """What later sums need of it, once step 2 is closed, as a value of the wire encoding."""
+        assert self.addresses is not None
+        listed = list(self.addresses.names)
+        shared = list(self.commitments)
+        keys = [self.adverts[name].mask_keys for name in listed]
+        said = [self.commitments[name] for name in shared]
+        return {
+            "listed": listed,
+            "mask_keys": m.blobs(keys, self.parameters.sums * KEY),
+            "shared": shared,
+            "commitments": m.blobs(said, self.parameters.sums * COMMITMENT),
+            "members": [name for name in listed if name in self.members],
+        }
+
+    @classmethod
+    def load(cls, parameters: Parameters, state: Any) -> Self:
+        """The set-up that `dump` described.
+
+        Args:
+            parameters: of a sum of the set-up.
+            state: from `dump`.
+
+        Raises:
+            ProtocolError: it cannot be of this set-up.
+        """
+        source = "a set-up that was kept"
+        if not isinstance(state, dict):
+            raise ProtocolError(f"{source}: not one")
+        found = m.Fields(state, source)
+        listed, shared = found.names("listed"), found.names("shared")
+        members = found.names("members")
+        if not set(members) <= set(shared) <= set(listed) <= set(parameters.names):
+            raise ProtocolError(f"{source}: lists of clients that were not asked")
+        made = cls(parameters)
+        keys = found.byte_rows("mask_keys", len(listed), parameters.sums * KEY)
+        for name, row in zip(listed, keys, strict=True):
+            made.adverts[name] = Advert(b"", row, b"")
+        said = found.byte_rows("commitments", len(shared), parameters.sums * COMMITMENT)
+        made.commitments = dict(zip(shared, said, strict=True))
+        made.graph = Graph(listed, parameters.degree, parameters.setup_context)
+        made.addresses = Addresses(listed, made.graph)
+        made.members = frozenset(members)
+        return made
 
     def mask_key(self, name: str, place: int) -> bytes:
         """Of a client, for the sum of a place."""

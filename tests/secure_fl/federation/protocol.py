@@ -45,6 +45,8 @@ class Party:
     call: int = 0
     session: bytes = SESSION
     agreed: bytes = AGREED
+    sums: int = 1
+    common: bytes = bytes(32)
     entropy: Callable[[int], bytes] = os.urandom
     identities: dict[str, Identity] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
@@ -67,6 +69,8 @@ class Party:
             degree,
             shares,
             self.bits,
+            sums=self.sums,
+            common=self.common,
             agreed=self.agreed,
         )
         rng = np.random.default_rng(self.n)

@@ -8,7 +8,7 @@ import json
 import secrets
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment
 from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service import masked_querier
 from secure_fl.service.channel import Channel
-from secure_fl.service.contributor import ContributorPolicy
+from secure_fl.service.contributor import ContributorPolicy, answer_listed
 from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.desk import Desk
 from secure_fl.service.masked_part import DroppedOut
@@ -39,15 +39,51 @@ class Line(Channel):
     """A channel on which its member vanishes before a step's message, or does something first."""
 
     vanishes = 99
-    also = staticmethod(lambda step, message: None)
+    also = staticmethod(lambda path, step, message: None)
 
     def call(self, method, path, body=b""):
         if method == "PUT" and "/exchange/" in path:
-            step = int(path.rpartition("/")[2])
+            step = int(path.partition("?")[0].rpartition("/")[2])
             if step >= self.vanishes:
                 raise Vanished
-            self.also(step, body)
+            self.also(path, step, body)
         return super().call(method, path, body)
+
+
+class Lasting:
+    """A contributor that answers one batch after the other, as a process does, in a thread.
+
+    It remembers the steps of every batch. What it holds in memory is gone when it ends.
+    """
+
+    def __init__(self, parties, name, **terms):
+        self.contributor = parties.contributor(name, **terms)
+        self.line = Line(parties.running.url(), parties.member(name), parties.manifest)
+        self.line.also = self._note
+        self.also = lambda batch, step: None
+        self.steps = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _note(self, path, step, _):
+        batch = path.split("/")[2]
+        self.steps.setdefault(batch, []).append(step)
+        self.also(batch, step)
+
+    def _run(self):
+        busy = threading.Lock()
+        with self.line, suppress(Vanished):
+            while not self._stop.is_set():
+                answer_listed(self.contributor, self.line, self._stop, busy, lambda reached: None)
+        self.contributor.outbox.close()
+
+    def stop(self):
+        self._stop.set()
+
+    def end(self):
+        self.stop()
+        self._thread.join()
 
 
 @dataclass
@@ -107,7 +143,7 @@ class Parties:
             line = Line(self.running.url(), self.member(name), self.manifest)
             line.vanishes = vanishes
             if also is not None:
-                line.also = also
+                line.also = lambda _, step, message: also(step, message)
             contributor = self.contributor(name, **terms)
             with line:
                 try:
@@ -122,6 +158,14 @@ class Parties:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
+
+    def ask(self, rows=slice(0, 6), **terms):
+        """A batch from end to end: its name and its answer, which is the clear rule's."""
+        batch = self.open(rows, **terms)
+        found = self.fetch(batch, rows)
+        clear = self.clear(rows, found.present)
+        assert (found.classes.tolist(), found.codes.tolist()) == clear
+        return batch, found
 
     def all_take_part(self, batch, vanish=(), also=None, **terms):
         vanish = dict(vanish)

@@ -101,7 +101,7 @@ def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
     def alter(step, _):
         if step == 4:
             parties.running.kill("evaluator")
-            (found,) = rows.glob("*.south")
+            (found,) = rows.glob("*.south.*")
             whole = found.read_bytes()
             found.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
             assert found.stat().st_mode & 0o077 == 0

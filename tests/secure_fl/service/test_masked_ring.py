@@ -128,7 +128,8 @@ def test_a_database_of_a_release_without_rings_is_taken_on(tmp_path):
     assert store.open("f", "old", "o", {"a": b"sealed"}, **rest, agreed="ab") == "opened"
     assert store.decline(store.find("f", "old"), "a", b"why")
     with sqlite3.connect(path) as database:
-        database.execute("ALTER TABLE batches DROP COLUMN degree")
+        for column in ("degree", "setup", "place"):
+            database.execute(f"ALTER TABLE batches DROP COLUMN {column}")
         database.execute(
             "CREATE TABLE before (batch INTEGER NOT NULL, client TEXT NOT NULL, sealed BLOB,"
             " contribution BLOB, state TEXT NOT NULL DEFAULT 'asked', refusal BLOB,"
@@ -143,6 +144,7 @@ def test_a_database_of_a_release_without_rings_is_taken_on(tmp_path):
     store = Store(path)
     old = store.find("f", "old")
     assert (old.clients, old.refusals, old.degree) == ({"a": "declined"}, {"a": b"why"}, 0)
+    assert (old.setup, old.place) == ("", 0)
     assert store.open("f", "b", "o", {"a": b"x"}, **rest, agreed="ab", degree=DEGREE) == "opened"
     assert store.find("f", "b").degree == DEGREE
     with sqlite3.connect(path) as database:

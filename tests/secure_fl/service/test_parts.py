@@ -277,6 +277,14 @@ def test_a_bucket_never_grants_more_than_burst_and_rate_allow(rate, burst, gaps)
             assert j <= burst + rate * (end - start) + 1e-6
 
 
+def test_a_token_that_was_taken_for_nothing_is_put_back():
+    buckets = Buckets(1e-9, 2, clock=lambda: 0.0)
+    assert buckets.wait("a") == 0
+    for _ in range(3):
+        buckets.give_back("a")
+    assert [buckets.wait("a") > 0 for _ in range(3)] == [False, False, True]
+
+
 def test_buckets_forget_the_least_lately_used_name():
     buckets = Buckets(1e-9, 1, names=2, clock=lambda: 0.0)
     assert [buckets.wait(name) == 0 for name in "abab"] == [True, True, False, False]

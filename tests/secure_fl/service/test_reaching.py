@@ -118,12 +118,12 @@ def test_what_a_proxy_says_erases_no_contribution(made, players, tmp_path):
         between = Proxy(status)
         channel = Channel(between.url, players.member("north"), made.manifest, patience=0.0)
         with pytest.raises(ServiceError, match=str(status)):
-            _serve(contributor, channel, batch, threading.Event())
+            _serve(contributor, channel, batch)
         assert len(between.heard) >= 1
         assert contributor.outbox.undelivered(batch) == kept
         channel.close()
         between.close()
-    _serve(contributor, players.channel("north"), batch, threading.Event())
+    _serve(contributor, players.channel("north"), batch)
     assert contributor.outbox.undelivered(batch) is None
     assert players.status(batch)["clients"]["north"] == "sent"
     contributor.outbox.close()
@@ -141,10 +141,10 @@ def test_signed_words_of_the_moment_erase_no_contribution(made, players, monkeyp
     now = time.time
     monkeypatch.setattr(signing.time, "time", lambda: now() - 1000)
     with pytest.raises(ServiceError, match=r"did not take a contribution \(401\)"):
-        _serve(contributor, players.channel("south"), batch, threading.Event())
+        _serve(contributor, players.channel("south"), batch)
     monkeypatch.undo()
     assert contributor.outbox.undelivered(batch) is not None
-    _serve(contributor, players.channel("south"), batch, threading.Event())
+    _serve(contributor, players.channel("south"), batch)
     assert players.status(batch)["clients"]["south"] == "sent"
     contributor.outbox.close()
 

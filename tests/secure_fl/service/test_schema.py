@@ -94,6 +94,6 @@ def test_the_evaluator_answers_as_its_schema_says(made, tmp_path):
         )
         assert running.health()["status"] == "ok"
         assert "Traceback" not in running.log("evaluator")
-    assert len(statuses) == 14
+    assert len(statuses) == 15
     assert {200, 401, 403, 422} <= statuses["GET /v1/{federation}/asked"]
     assert all(status < 500 for found in statuses.values() for status in found), statuses

@@ -22,6 +22,7 @@ from secure_fl.errors import InputError
 from secure_fl.heads.masked import coding_of
 from secure_fl.masked import Told
 from secure_fl.masked.votes import majority
+from secure_fl.service import contributor
 from secure_fl.service.answers_book import UNIT, AnswersBook, AnswersSpentError
 from secure_fl.service.asking import QueryClient
 from secure_fl.service.channel import Channel
@@ -30,7 +31,7 @@ from secure_fl.service.contributor_app import load_contributor
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
 from tests.secure_fl.service.conftest import set_up_blobs
-from tests.secure_fl.service.masked_parties import STEP, Parties
+from tests.secure_fl.service.masked_parties import STEP, Lasting, Parties
 from tests.secure_fl.service.test_masked import CLIENTS
 
 PLENTY = 1e6
@@ -117,6 +118,25 @@ def test_a_batch_is_booked_before_its_first_message_and_once(tmp_path):
         north.part(sealed, "b1", time.time())
     assert spent(quiet.book("north"))[0] == 4
     north.outbox.close()
+
+
+def test_batches_with_keys_of_an_earlier_one_are_booked_as_any_other(voters, monkeypatch):
+    """Their first message is the noisy row: it is paid for before it leaves."""
+    monkeypatch.setattr(contributor, "WAIT", 0.5)
+    lasting = {name: Lasting(voters, name) for name in CLIENTS}
+    first = {name: spent(voters.book(name))[0] for name in CLIENTS}
+    batches = []
+    for rows in (slice(0, 2), slice(2, 5)):
+        batches.append(voters.open(rows))
+        found = voters.fetch(batches[-1], rows)
+        assert found.present == CLIENTS
+        assert found.classes.tolist() == voters.clear_votes(rows)
+    for each in lasting.values():
+        each.stop()
+    for name, each in lasting.items():
+        each.end()
+        assert [each.steps[batch] for batch in batches] == [[1, 2, 3, 4, 5], [3, 4, 5]]
+        assert spent(voters.book(name))[0] - first[name] == 5
 
 
 def test_a_spent_budget_declines_the_batch_and_books_nothing(voters, tmp_path):

@@ -1,0 +1,126 @@
+"""The evaluator's side of a masked sum on its disk, without a network."""
+
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("prometheus_client", reason="needs the extra `service` (securefl[service])")
+
+from secure_fl.crypto.keys import Identity, Member
+from secure_fl.federation import wire
+from secure_fl.federation.secagg import ProtocolClient
+from secure_fl.federation.secagg import messages as m
+from secure_fl.heads.manifest import make_manifest
+from secure_fl.service.exchange import Exchanges
+from secure_fl.service.gate import Refusal
+from secure_fl.service.masked_words import sum_parameters
+from secure_fl.service.registry import Federation
+from secure_fl.service.setup_store import SetUpStore
+from secure_fl.service.store import Store
+
+NAMES = ("a", "b", "c")
+MANIFEST = make_manifest(classes=("x", "y"), clients=NAMES, n_features=2, bits=4, rule="masked")
+
+
+class Evaluator:
+    """A batch at work and the contributors' first messages."""
+
+    def __init__(self, folder):
+        self.store, self.folder = Store(folder / "batches.db"), folder
+        terms = {"queries": 1, "quorum": 2, "patient_until": 9e9, "expires": 9e9, "queue": 9}
+        sealed = dict.fromkeys(NAMES, b"sealed")
+        self.store.open(MANIFEST.fingerprint, "b", "o", sealed, **terms, agreed="00" * 32)
+        self.exchanges = self.started()
+        parameters = sum_parameters(MANIFEST, "b", 2, bytes(32))
+        identities = {name: Identity() for name in NAMES}
+        directory = {name: each.public for name, each in identities.items()}
+        self.first = {
+            name: ProtocolClient(
+                Member(name, identities[name], directory, parameters.session), parameters
+            ).advertise()
+            for name in NAMES
+        }
+
+    def started(self):
+        """The exchanges as after a start of the evaluator."""
+        federation = Federation(self.folder, MANIFEST, None, {})
+        setups = SetUpStore(self.store, [MANIFEST.fingerprint])
+        served = {MANIFEST.fingerprint: federation}
+        return Exchanges(self.store, setups, served, 10.0, self.folder / "rows")
+
+    @property
+    def batch(self):
+        return self.store.find(MANIFEST.fingerprint, "b")
+
+    def at_once(self, messages):
+        """What each sender hears whose message comes while the evaluator is busy."""
+
+        def take(sent):
+            try:
+                return self.exchanges.take(self.batch, sent[0], 1, sent[1])[0]
+            except (Refusal, sqlite3.Error) as error:
+                return error
+
+        with ThreadPoolExecutor(len(messages)) as pool:
+            with self.exchanges._lock:
+                found = [pool.submit(take, sent) for sent in messages]
+                while len(self.exchanges._sent) < len(messages):
+                    time.sleep(0.001)
+            return [each.result() for each in found]
+
+
+@pytest.fixture
+def evaluator(tmp_path):
+    return Evaluator(tmp_path)
+
+
+def test_messages_that_come_at_once_go_to_the_disk_at_once(evaluator):
+    """Each turn of the disk takes milliseconds, for which all others would wait."""
+    said = []
+    evaluator.store._db.set_trace_callback(said.append)
+    assert evaluator.at_once(list(evaluator.first.items())[:2]) == [201, 201]
+    inserts = [i for i, line in enumerate(said) if line.startswith("INSERT INTO exchanges")]
+    assert len(inserts) == 2
+    assert "COMMIT" not in said[inserts[0] : inserts[1]]
+    # Both are there after a start.
+    evaluator.exchanges = evaluator.started()
+    again = [evaluator.exchanges.take(evaluator.batch, n, 1, evaluator.first[n]) for n in NAMES]
+    assert [status for status, _ in again] == [200, 200, 201]
+    assert evaluator.exchanges.reply(evaluator.batch, "a", 1) is not None
+
+
+def test_of_one_clients_messages_of_a_step_one_is_taken(evaluator):
+    """Also where they come at once: the same again is fine, another one is not."""
+    own = evaluator.first["a"]
+    found = evaluator.at_once([("a", own), ("a", own), ("b", b"garbage")])
+    assert found[:2] in ([201, 200], [200, 201])
+    assert found[2].status == 422
+    other = evaluator.exchanges
+    with pytest.raises(Refusal, match="another message of this step was taken before"):
+        other.take(evaluator.batch, "a", 1, evaluator.first["b"])
+
+
+def test_what_the_disk_did_not_take_was_not_said(evaluator):
+    """Memory goes by the disk: the same messages are taken when it works again."""
+    with evaluator.store.transaction() as db:
+        db.execute("ALTER TABLE exchanges RENAME TO away")
+        db.execute("CREATE VIEW exchanges AS SELECT * FROM away")
+    found = evaluator.at_once(list(evaluator.first.items()))
+    assert [type(each) for each in found] == [sqlite3.OperationalError] * 3
+    with evaluator.store.transaction() as db:
+        db.execute("DROP VIEW exchanges")
+        db.execute("ALTER TABLE away RENAME TO exchanges")
+    assert evaluator.at_once(list(evaluator.first.items())) == [201, 201, 201]
+
+
+def test_a_batch_with_messages_of_an_earlier_release_ends_and_names_both_versions(evaluator):
+    old = {**wire.decode(evaluator.first["a"], kind=m.ADVERTISE), "protocol": 2}
+    number = evaluator.batch.id
+    with evaluator.store.transaction() as db:
+        row = (number, 1, "a", wire.encode(old, kind=m.ADVERTISE))
+        db.execute("INSERT INTO exchanges VALUES (?, ?, ?, ?)", row)
+    assert evaluator.exchanges.advance(time.time())
+    assert evaluator.batch.state == "failed"
+    assert "speaks version 2 of secure sums, this side version 3" in evaluator.batch.reason
