@@ -18,8 +18,9 @@ from secure_fl.demo.service_parties import IDENTITY, Deployment, deployment
 from secure_fl.heads.masked import MaskedPolicy
 from secure_fl.service import masked_querier
 from secure_fl.service.channel import Channel
-from secure_fl.service.contributor import ContributorPolicy, answer_listed
+from secure_fl.service.contributor import ContributorPolicy
 from secure_fl.service.contributor_app import load_contributor
+from secure_fl.service.contributor_loop import answer_listed
 from secure_fl.service.desk import Desk
 from secure_fl.service.masked_part import DroppedOut
 from secure_fl.service.masked_querier import ask_masked
