@@ -30,6 +30,8 @@ BUDGET = {16384: 438, 32768: 881}
 """Bits of a modulus at 128 bits of security, by degree (homomorphic encryption standard)."""
 DISTANCE = 40
 """Flooded noise is within 2^-this of noise that is independent of the inputs."""
+_MOST_BITS = 55
+"""Of a prime: what residues are multiplied with has room for it."""
 _LEVEL_BITS, _FIRST_BITS, _SPECIAL_BITS = 36.5, range(42, 52), 43
 _TAILORED_ABOVE, _SMALL_SPECIAL_BITS, _GENERATOR = 18, 24, 3
 """Levels from which on every prime is chosen by itself; 3 generates the integers modulo t."""
@@ -93,8 +95,15 @@ def find_chain(rule: Rule, degree: int) -> Chain:
     Raises:
         InputError: none fits the degree at 128 bits of security.
     """
+    too_large = InputError(
+        f"engine bgv: {rule.contributors} contributors need {rule.levels} levels, which do not fit"
+        f" degree {degree} at 128 bits of security"
+    )
     if rule.levels > _TAILORED_ABOVE:
-        return _tailored(rule, degree)
+        try:
+            return _tailored(rule, degree)
+        except TooMuchNoiseError:
+            raise too_large from None
     step = math.lcm(2 * degree, MODULUS)
     smallest = tuple(itertools.islice(_primes(step, _LEVEL_BITS), rule.levels - 1))[::-1]
     special = next(_primes(step, _SPECIAL_BITS))
@@ -105,10 +114,7 @@ def find_chain(rule: Rule, degree: int) -> Chain:
             return _completed(rule, degree, levels, special)
         except TooMuchNoiseError:
             continue
-    raise InputError(
-        f"engine bgv: {rule.contributors} contributors need {rule.levels} levels, which do not fit"
-        f" degree {degree} at 128 bits of security"
-    )
+    raise too_large
 
 
 def _tailored(rule: Rule, degree: int) -> Chain:
@@ -137,6 +143,8 @@ def _completed(rule: Rule, degree: int, levels: tuple[int, ...], special: int) -
     # integer of 2^flood values shifted by e is at distance |e| / 2^flood.
     flood = math.ceil(DISTANCE + math.log2(math.sqrt(degree) * bound.noise / MODULUS))
     needed = math.log2(bound.noise + MODULUS * 2.0**flood) + 1
+    if needed / 2 > _MOST_BITS:
+        raise TooMuchNoiseError(f"an answer takes two primes of {needed / 2:.0f} bits")
     taken = {*levels, special}
     candidates = (p for p in _primes(2 * degree, needed / 2) if p not in taken)
     base = tuple(itertools.islice(candidates, 2))

@@ -58,7 +58,8 @@ class Clear:
 
     def plus(self, a: Slots, constant: int) -> Slots:
         """a + constant."""
-        return attrs.evolve(a, values=(a.values + constant) % self.modulus)
+        # Not as it is: of integers beyond 63 bits NumPy makes floating-point numbers.
+        return attrs.evolve(a, values=(a.values + constant % self.modulus) % self.modulus)
 
     def times(self, a: Slots, constant: int) -> Slots:
         """a * constant."""
