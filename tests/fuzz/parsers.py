@@ -579,6 +579,8 @@ def _sealed_content(folder: Path) -> tuple[list[bytes], Read]:
 def _opening(folder: Path) -> tuple[list[bytes], Read]:
     from secure_fl.service.arrivals import _read_opening
     from secure_fl.service.limits import Limits
+    from secure_fl.service.members import signature_keys
+    from secure_fl.service.registry import Federation, Registered
     from secure_fl.service.sealed_query import seal_query
 
     manifest, querier, _, (facts, audit) = _sealed_query(folder)
@@ -589,11 +591,10 @@ def _opening(folder: Path) -> tuple[list[bytes], Read]:
         query = seal_query(told, np.ones((3, 2), np.float32), audit, querier, manifest)
         sealed[name] = base64.b64encode(query.to_bytes()).decode()
     content = {"queries": 5, "quorum": 2, "patience": 1.0, "expires": expires, "sealed": sealed}
-    # What `_read_opening` looks at of the caller: its registered federation.
-    public = make_dataclass("Public", ["fingerprint"])(facts.public)
-    facts_of = make_dataclass("Registered", ["manifest", "registered", "masked"])
-    keys = make_dataclass("Keys", ["public"])(public)
-    federation = facts_of(manifest, lambda name: keys, False)
+    # What is looked at of a public key; the keys of one take a while.
+    public: Any = make_dataclass("Public", ["fingerprint"])(facts.public)
+    keys = {"querier": Registered(folder, public)}
+    federation = Federation(folder, manifest, keys, signature_keys(manifest))
     caller: Any = make_dataclass("Known", ["federation", "name"])(federation, "querier")
     return [m.text_of(content)], lambda data: _read_opening(Limits(), caller, "b", data)
 

@@ -26,10 +26,11 @@ def test_each_querier_chooses_its_engine_and_reads_answers_under_its_own_keys(en
     two = with_lab(made, other, tmp_path / "parties")
     with deployment(two.folder) as running:
         running.start("evaluator")
-        running.start("north")
         one, lab = Players(two, running), Players(two, running, "lab")
         asking = [(one, slice(2, 9)), (lab, ROWS)]
         batches = [asks.open(rows) for asks, rows in asking]
+        # Well at its first news, and these wait already.
+        running.start("north")
         if engine == "bgv":
             foreign = tmp_path / "foreign"
             facts = {"name": "south", "federation": two.manifest.fingerprint, "batch": batches[1]}
@@ -53,7 +54,6 @@ def test_a_second_querier_asks_by_its_own_identity_and_keys(made, other, tmp_pat
     np.save(tmp_path / "queries.npy", two.queries[ROWS])
     with deployment(two.folder) as running:
         running.start("evaluator")
-        running.start("north", "--quota", "lab=2")
         lab, one = Players(two, running, "lab"), Players(two, running)
         asking = running.query(
             *(tmp_path / "queries.npy", "--audit", "0", "--batch", "b", "--patience", "0"),
@@ -62,6 +62,7 @@ def test_a_second_querier_asks_by_its_own_identity_and_keys(made, other, tmp_pat
         while lab.channel("lab").call("GET", "/batches/b").status == 404:
             assert asking.poll() is None, asking.communicate()
             time.sleep(0.1)
+        running.start("north", "--quota", "lab=2")
         for client in ("south", "west"):
             lab.contribute(client, "b")
         out, err = asking.communicate(timeout=240)
