@@ -14,7 +14,7 @@ from secure_fl.federation.secagg import ProtocolClient, ProtocolServer
 from secure_fl.federation.secagg.setup_server import ServerSetUp
 from secure_fl.heads.masked import coding_of
 from secure_fl.masked import Told
-from secure_fl.service import contributor as contributor_module
+from secure_fl.service import contributor_loop as contributor_module
 from secure_fl.service import masked_querier
 from secure_fl.service.channel import Channel
 from secure_fl.service.contributor import Declined
