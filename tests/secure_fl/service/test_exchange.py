@@ -12,6 +12,9 @@ from secure_fl.crypto.keys import Identity, Member
 from secure_fl.federation import wire
 from secure_fl.federation.secagg import ProtocolClient
 from secure_fl.federation.secagg import messages as m
+from secure_fl.federation.secagg.graph import Graph
+from secure_fl.federation.secagg.letters import Addresses
+from secure_fl.federation.secagg.setup_server import Advert, ServerSetUp
 from secure_fl.heads.manifest import make_manifest
 from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Refusal
@@ -124,3 +127,23 @@ def test_a_batch_with_messages_of_an_earlier_release_ends_and_names_both_version
     assert evaluator.exchanges.advance(time.time())
     assert evaluator.batch.state == "failed"
     assert "speaks version 2 of secure sums, this side version 3" in evaluator.batch.reason
+
+
+def test_keys_serve_batches_of_their_own_querier_alone(evaluator):
+    """Places of another's set-up would tell a querier how often that one asks."""
+    setups = SetUpStore(evaluator.store, [MANIFEST.fingerprint])
+    made = ServerSetUp(sum_parameters(MANIFEST, "b", 2, bytes(32)), members=frozenset(NAMES))
+    made.addresses = Addresses(NAMES, Graph(NAMES, 2, bytes(32)))
+    blank = Advert(bytes(32), bytes(32 * made.parameters.sums), bytes(64))
+    made.adverts = dict.fromkeys(NAMES, blank)
+    first = evaluator.batch
+    with evaluator.store.transaction() as db:
+        setups.keep(db, first, made)
+    terms = {"queries": 1, "quorum": 2, "patient_until": 9e9, "expires": 9e9, "queue": 9}
+    for name, querier in (("own", "querier"), ("other", "another")):
+        sealed = dict.fromkeys(NAMES, b"sealed")
+        common = {**terms, "agreed": "00" * 32, "querier": querier}
+        evaluator.store.open(MANIFEST.fingerprint, name, "o", sealed, **common)
+    own, other = (evaluator.store.find(MANIFEST.fingerprint, name) for name in ("own", "other"))
+    assert setups.fitting(own) == "b"
+    assert setups.fitting(other) is None
