@@ -48,7 +48,7 @@ def test_single_precision_features_keep_their_digits_beside_a_large_offset():
     [
         (
             {"kind": "ranks"},
-            "scaling: 'ranks', expected one of none, range, moments",
+            "scaling: 'ranks', expected one of none, range, moments, released",
         ),
         ({"offsets": [0], "spreads": [1]}, 'scaling: "none" has offsets or spreads'),
         ({"kind": "range", "offsets": [0, 1], "spreads": [1]}, "scaling: 2 offsets and 1 spreads"),
