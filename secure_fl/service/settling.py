@@ -25,6 +25,9 @@ from secure_fl.service.store import Store
 PATIENCE = 2.0
 """Seconds that a contributor may be silent before a batch does without its set-up: longer than it
 takes from the end of one sum to its next call."""
+LONGEST = 3 * PATIENCE
+"""Seconds that a batch waits for its contributors to be there together; then it makes keys. One
+that asks without waiting, again and again, is never seen beside the others."""
 
 
 @define(eq=False)
@@ -107,7 +110,10 @@ class Settling:
         now = time.monotonic()
         if batch.id not in self._since:
             self._since[batch.id] = now
-            asyncio.get_running_loop().call_later(PATIENCE, self._tell)
+            for seconds in (PATIENCE, LONGEST):
+                asyncio.get_running_loop().call_later(seconds, self._tell)
+        if now - self._since[batch.id] >= LONGEST:
+            return False
         awaited = False
         for client in batch.clients:
             sender = f"{batch.federation} {client}"

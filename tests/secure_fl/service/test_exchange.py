@@ -1,5 +1,6 @@
 """The evaluator's side of a masked sum on its disk, without a network."""
 
+import asyncio
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from secure_fl.federation.secagg.graph import Graph
 from secure_fl.federation.secagg.letters import Addresses
 from secure_fl.federation.secagg.setup_server import Advert, ServerSetUp
 from secure_fl.heads.manifest import make_manifest
+from secure_fl.service import settling as settling_module
 from secure_fl.service.exchange import Exchanges
 from secure_fl.service.gate import Refusal
 from secure_fl.service.masked_words import sum_parameters
@@ -129,9 +131,8 @@ def test_a_batch_with_messages_of_an_earlier_release_ends_and_names_both_version
     assert "speaks version 2 of secure sums, this side version 3" in evaluator.batch.reason
 
 
-def test_keys_serve_batches_of_their_own_querier_alone(evaluator):
-    """Places of another's set-up would tell a querier how often that one asks."""
-    setups = SetUpStore(evaluator.store, [MANIFEST.fingerprint])
+def keep_set_up(evaluator, setups):
+    """The keys of the fixture's batch, as if it had been answered."""
     made = ServerSetUp(sum_parameters(MANIFEST, "b", 2, bytes(32)), members=frozenset(NAMES))
     made.addresses = Addresses(NAMES, Graph(NAMES, 2, bytes(32)))
     blank = Advert(bytes(32), bytes(32 * made.parameters.sums), bytes(64))
@@ -139,11 +140,42 @@ def test_keys_serve_batches_of_their_own_querier_alone(evaluator):
     first = evaluator.batch
     with evaluator.store.transaction() as db:
         setups.keep(db, first, made)
+
+
+def opened(evaluator, name, querier):
+    """A batch that waits for its keys."""
     terms = {"queries": 1, "quorum": 2, "patient_until": 9e9, "expires": 9e9, "queue": 9}
-    for name, querier in (("own", "querier"), ("other", "another")):
-        sealed = dict.fromkeys(NAMES, b"sealed")
-        common = {**terms, "agreed": "00" * 32, "querier": querier}
-        evaluator.store.open(MANIFEST.fingerprint, name, "o", sealed, **common)
-    own, other = (evaluator.store.find(MANIFEST.fingerprint, name) for name in ("own", "other"))
-    assert setups.fitting(own) == "b"
-    assert setups.fitting(other) is None
+    sealed = dict.fromkeys(NAMES, b"sealed")
+    common = {**terms, "agreed": "00" * 32, "querier": querier}
+    evaluator.store.open(MANIFEST.fingerprint, name, "o", sealed, **common)
+    return evaluator.store.find(MANIFEST.fingerprint, name)
+
+
+def test_keys_serve_batches_of_their_own_querier_alone(evaluator):
+    """Places of another's set-up would tell a querier how often that one asks."""
+    setups = SetUpStore(evaluator.store, [MANIFEST.fingerprint])
+    keep_set_up(evaluator, setups)
+    assert setups.fitting(opened(evaluator, "own", "querier")) == "b"
+    assert setups.fitting(opened(evaluator, "other", "another")) is None
+
+
+def test_a_batch_does_not_wait_for_ever_for_contributors_that_are_never_there_together(
+    evaluator, monkeypatch
+):
+    """They ask without waiting, again and again: each is there, and no two at once."""
+    setups, now = SetUpStore(evaluator.store, [MANIFEST.fingerprint]), [0.0]
+    keep_set_up(evaluator, setups)
+    own = opened(evaluator, "own", "querier")
+    monkeypatch.setattr(settling_module.time, "monotonic", lambda: now[0])
+    settling = settling_module.Settling(evaluator.store, setups, lambda: None)
+
+    async def looks():
+        found = []
+        for now[0] in (0.0, 2.5, 5.9, 6.1):
+            settling._heard.update({f"{own.federation} {name}": now[0] for name in NAMES})
+            found.append(await settling._settled(own.id))
+        return found
+
+    assert asyncio.run(looks()) == [False, False, False, True]
+    # With keys of its own, which everybody can make.
+    assert evaluator.store.find(MANIFEST.fingerprint, "own").setup == "own"

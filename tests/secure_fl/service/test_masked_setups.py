@@ -43,7 +43,7 @@ def parties(tmp_path_factory):
 def lasting(parties, monkeypatch):
     """All contributors, each as long as the test; `south` may be replaced."""
     # A call that waits keeps its thread from ending.
-    monkeypatch.setattr(contributor_module, "WAIT", 0.5)
+    monkeypatch.setattr(contributor_module, "WAIT", 1.0)
     found = {name: Lasting(parties, name) for name in CLIENTS}
     yield found
     for each in found.values():

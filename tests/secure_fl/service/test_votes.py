@@ -122,7 +122,7 @@ def test_a_batch_is_booked_before_its_first_message_and_once(tmp_path):
 
 def test_batches_with_keys_of_an_earlier_one_are_booked_as_any_other(voters, monkeypatch):
     """Their first message is the noisy row: it is paid for before it leaves."""
-    monkeypatch.setattr(contributor_loop, "WAIT", 0.5)
+    monkeypatch.setattr(contributor_loop, "WAIT", 1.0)
     lasting = {name: Lasting(voters, name) for name in CLIENTS}
     first = {name: spent(voters.book(name))[0] for name in CLIENTS}
     batches = []
