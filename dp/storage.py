@@ -6,6 +6,7 @@ It stands in the lowest package that writes files, so that there is one such fun
 import errno
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -22,13 +23,18 @@ def aside_of(path: Path) -> Path:
 
 
 def write_aside(path: Path, content: bytes, mode: int) -> Path:
+    """As `write_parts_aside`, of one part."""
+    return write_parts_aside(path, (content,), mode)
+
+
+def write_parts_aside(path: Path, parts: Iterable[bytes], mode: int) -> Path:
     """A new file beside `path` with that content, on the disk; to be renamed over `path`.
 
     The file never exists with wider access than `mode`, not even for a moment.
 
     Args:
         path: the file that is to be replaced or made; its folder must exist.
-        content: the bytes.
+        parts: of the content, one after the other.
         mode: permission bits.
 
     Returns:
@@ -41,7 +47,7 @@ def write_aside(path: Path, content: bytes, mode: int) -> Path:
     handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())

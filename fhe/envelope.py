@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dp.storage import FULL, PRIVATE, sync_folder, write_aside
+from dp.storage import FULL, PRIVATE, sync_folder, write_parts_aside
 
 from .errors import FormatError, InputError, StorageError, VersionError
 from .payload import Payload
@@ -283,6 +283,11 @@ def write_envelope(
 
 
 def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
+    """As `write_atomic_parts`, of one part."""
+    write_atomic_parts(path, (data,), mode=mode)
+
+
+def write_atomic_parts(path: str | Path, parts: Iterable[bytes], *, mode: int = PUBLIC) -> None:
     """Writes a file whole or not at all: aside, to disk, then renamed into place.
 
     The file never exists with wider access than `mode`, not even for a moment. Where `path` is a
@@ -290,7 +295,7 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
 
     Args:
         path: where; its folder must exist.
-        data: the content.
+        parts: of the content, one after the other.
         mode: permission bits.
 
     Raises:
@@ -299,7 +304,7 @@ def write_atomic(path: str | Path, data: bytes, *, mode: int = PUBLIC) -> None:
     """
     target = Path(os.path.realpath(path))
     try:
-        aside = write_aside(target, data, mode)
+        aside = write_parts_aside(target, parts, mode)
         try:
             aside.replace(target)
         except BaseException:

@@ -2,14 +2,11 @@
 
 import hashlib
 import itertools
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dp.storage import aside_of, sync_folder
-
-from .envelope import PUBLIC, head_of, write_error
+from .envelope import PUBLIC, head_of, write_atomic_parts
 from .errors import LibraryError
 
 
@@ -33,26 +30,18 @@ def write_in_parts(
         InputError, StorageError: as `fhe.envelope.write_envelope`.
         LibraryError: the parts have another size; there is no file.
     """
-    target, digest = Path(os.path.realpath(path)), hashlib.sha256()
-    aside, head, made = aside_of(target), head_of(kind, header, size), 0
-    try:
-        handle = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for part in itertools.chain((head,), parts):
-                    digest.update(part)
-                    made += file.write(part)
-                if made != len(head) + size:
-                    raise LibraryError(f"{path}: {made} bytes, expected {len(head) + size}")
-                made += file.write(digest.digest())
-                file.flush()
-                os.fchmod(file.fileno(), mode)
-                os.fsync(file.fileno())
-            aside.replace(target)
-        except BaseException:
-            aside.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
-    except OSError as problem:
-        raise write_error(path, problem) from problem
-    return made
+    head = head_of(kind, header, size)
+    write_atomic_parts(path, _whole(path, head, parts, size), mode=mode)
+    return len(head) + size + hashlib.sha256().digest_size
+
+
+def _whole(path: Path, head: bytes, parts: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The envelope's head, the parts of its payload, and the digest of both."""
+    digest, made = hashlib.sha256(), 0
+    for part in itertools.chain((head,), parts):
+        digest.update(part)
+        made += len(part)
+        yield part
+    if made != len(head) + size:
+        raise LibraryError(f"{path}: {made} bytes, expected {len(head) + size}")
+    yield digest.digest()

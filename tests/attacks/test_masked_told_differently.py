@@ -109,19 +109,25 @@ def run(
     )
     opened = []
     for agreed, federation in contexts:
-        identities = {name: Identity() for name in NAMES}
-        parties = {name: Contributor(name, identities, sums) for name in NAMES}
-        setup = None
-        for before in range(place):
-            server = tell(parties, everybody(honest(batch=f"b{before}")), None, sums, before, setup)
-            assert attempt(server, parties) is not None
-            setup = server.setup
+        parties, setup = after(place, sums)
         known = parameters(agreed, sums, place, federation)
         server = tell(parties, told, known, sums, place, setup, bound=bound)
         answer = attempt(server, parties)
         if answer is not None:
             opened.append((server.survivors, answer))
     return opened
+
+
+def after(place: int, sums: int) -> tuple[dict[str, Contributor], Any]:
+    """Fresh parties that ended so many sums, told alike, and their set-up."""
+    identities = {name: Identity() for name in NAMES}
+    parties = {name: Contributor(name, identities, sums) for name in NAMES}
+    setup = None
+    for before in range(place):
+        server = tell(parties, everybody(honest(batch=f"b{before}")), None, sums, before, setup)
+        assert attempt(server, parties) is not None
+        setup = server.setup
+    return parties, setup
 
 
 def tell(
@@ -233,13 +239,7 @@ def test_groups_below_the_threshold_have_no_sum(apart: int, sums: int, place: in
 
 def cohort(told: Told, place: int = 0) -> tuple[dict[str, Contributor], ProtocolServer]:
     """Parties that ended so many sums, and are told of the next."""
-    identities = {name: Identity() for name in NAMES}
-    parties = {name: Contributor(name, identities, SUMS) for name in NAMES}
-    setup = None
-    for before in range(place):
-        server = tell(parties, everybody(honest(batch=f"b{before}")), None, SUMS, before, setup)
-        assert attempt(server, parties) is not None
-        setup = server.setup
+    parties, setup = after(place, SUMS)
     return parties, tell(parties, everybody(told), None, SUMS, place, setup)
 
 

@@ -8,6 +8,7 @@ place, by one list of survivors, whatever else the other places were used for.
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -130,8 +131,6 @@ class SetUp:
         for _ in range(parameters.sums):
             self._self_seeds.append(entropy(shares.SECRET))
             self._mask_seeds.append(entropy(shares.SECRET))
-        keys = (KeyPair.from_seed(seed, self._context) for seed in self._mask_seeds)
-        self._public = b"".join(key.public for key in keys)
         self._theirs: dict[str, bytes] = {}
         self._listed = b""
         self._own_shares: list[bytes] = []
@@ -290,6 +289,12 @@ class SetUp:
         }
         found._taken = set(state["taken"])
         return found
+
+    @cached_property
+    def _public(self) -> bytes:
+        """Of the mask keys; made when they are advertised, since a set-up that is read has them."""
+        keys = (KeyPair.from_seed(seed, self._context) for seed in self._mask_seeds)
+        return b"".join(key.public for key in keys)
 
     @property
     def _server(self) -> str:

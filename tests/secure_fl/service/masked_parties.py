@@ -168,6 +168,16 @@ class Parties:
         assert (found.classes.tolist(), found.codes.tolist()) == clear
         return batch, found
 
+    def all_take_part_when_asked(self, batch, **terms):
+        """As `all_take_part`, from a thread, when a command has opened the batch."""
+
+        def answer():
+            while batch not in self.asked(self.manifest.clients[0]):
+                time.sleep(0.05)
+            self.all_take_part(batch, **terms)
+
+        threading.Thread(target=answer, daemon=True).start()
+
     def all_take_part(self, batch, vanish=(), also=None, **terms):
         vanish = dict(vanish)
         for place, name in enumerate(self.manifest.clients):

@@ -27,6 +27,7 @@ from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
 from tests.secure_fl.service.masked_parties import STEP, masked_parties
+from tests.secure_fl.service.test_service import wait_until
 
 CLIENTS = ("east", "north", "south", "west")
 
@@ -111,7 +112,8 @@ def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
     parties.all_take_part(batch, also=alter)
     with pytest.raises(ServiceError, match="masked rows of 'south' are gone"):
         parties.fetch(batch)
-    assert not list(rows.iterdir())
+    # They are erased after the batch has failed, of which the querier may hear before.
+    wait_until(lambda: not list(rows.iterdir()))
 
 
 @pytest.mark.slow  # a restart of the evaluator's process for each step
@@ -221,13 +223,7 @@ def test_the_command_asks_and_prints_distances(parties, tmp_path):
     asked = ("query", tmp_path / "queries.npy", "--run", own, "--identity", own / IDENTITY)
     line = ("--evaluator", parties.running.url(), "--batch", "by-command", "--audit", 3)
 
-    def answer():
-        while "by-command" not in parties.asked("east"):
-            time.sleep(0.05)
-        parties.all_take_part("by-command")
-
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
+    parties.all_take_part_when_asked("by-command")
     out, err = securefl(*asked, *line, "--distance", "--json")
     found = json.loads(out)
     classes, codes = parties.clear(slice(0, 4), CLIENTS)

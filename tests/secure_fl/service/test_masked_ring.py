@@ -3,7 +3,6 @@
 import base64
 import json
 import sqlite3
-import threading
 import time
 
 import attrs
@@ -161,12 +160,7 @@ def test_the_command_asks_on_a_ring(parties, tmp_path):
     asked = ("query", tmp_path / "queries.npy", "--run", own, "--identity", own / IDENTITY)
     line = ("--evaluator", parties.running.url(), "--batch", "by-command", "--audit", 0)
 
-    def answer():
-        while "by-command" not in parties.asked("a"):
-            time.sleep(0.05)
-        parties.all_take_part("by-command", degree=DEGREE)
-
-    threading.Thread(target=answer, daemon=True).start()
+    parties.all_take_part_when_asked("by-command", degree=DEGREE)
     out, _ = securefl(*asked, *line, "--degree", DEGREE, "--json")
     classes = [parties.manifest.classes.index(name) for name in json.loads(out)["classes"]]
     assert classes == parties.clear(slice(0, 3), CLIENTS)[0]
