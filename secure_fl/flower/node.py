@@ -362,7 +362,7 @@ class Node:
         elif "sigma" in running["coding"]:
             kept["private_sums"] += 1
         if self._scaled is not None:
-            self._scaled.gave(running, kept, parameters.threshold, price)
+            self._scaled.gave(running, kept, self._terms.honest(parameters), price)
         paid = price is not None or "sigma" in running["coding"]
         kept["unfinished"] += int(paid)
         return paid

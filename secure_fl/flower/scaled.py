@@ -173,7 +173,7 @@ class Scaled:
         Args:
             asked: the request of the sum.
             kept: of the node.
-            parts: clients whose vectors are surely in the sum.
+            parts: honest clients whose vectors are surely in the sum.
             price: as which it was booked; None where there are no books.
         """
         if self.is_of_moments(asked):
