@@ -10,7 +10,7 @@ import pytest
 import dp
 from dp import Ledger
 from secure_fl.data import Scaling, read_clients
-from secure_fl.errors import InputError, QuorumError, StepError
+from secure_fl.errors import DivergedError, InputError, QuorumError, StepError
 from secure_fl.federation import Client, SecureAggregation, wire
 from secure_fl.federation.handle import record_weight
 from secure_fl.federation.steps import step_name
@@ -95,6 +95,14 @@ def test_a_run_that_goes_on_keeps_its_scaling_and_asks_nobody_again(machines: Ma
     kept.with_name("kept.scaling").unlink()
     with pytest.raises(InputError, match=r"kept\.scaling"):
         machines.train("third", rounds=3, **options)
+
+
+def test_a_model_that_diverges_is_not_kept(machines: Machines) -> None:
+    """As in one process; of features of deviation 1 these steps are too long."""
+    plan = {"method": "fednewton", "ridge": 0.1, "safeguard": False, "scale": 1.0}
+    with pytest.raises(DivergedError, match="fednewton, round 3: training diverged"):
+        machines.train("run", rounds=4, scaling="moments", **plan)
+    assert not (machines.folder / "run").exists()
 
 
 @pytest.mark.parametrize(
