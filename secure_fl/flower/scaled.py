@@ -193,8 +193,7 @@ class Scaled:
     def later(self, asked: Mapping[str, Any], client: Client) -> tuple[Event, ...]:
         """What the run spends after this sum, which the books must have room for as well."""
         promise = self._plan.promise
-        releasing = isinstance(promise, RecordPromise | ReleasePromise)
-        if not self.is_of_moments(asked) or not releasing:
+        if not self.is_of_moments(asked) or not isinstance(promise, RecordPromise | ReleasePromise):
             return ()
         return (terms_of(promise, client.features.shape[1]).later,)
 
