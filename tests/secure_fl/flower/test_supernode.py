@@ -15,6 +15,7 @@ from secure_fl.federation import wire
 from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.train import train as train_in_process
 from tests.secure_fl.flower.consortium import CLASSES, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
 
@@ -81,13 +82,15 @@ def ask(grid: Any, node: int, request: dict[str, Any], seconds: float = 30.0) ->
 
 
 def test_runs_plain_and_masked_have_the_weights_of_one_process(here: Here, parties: Path) -> None:
-    """Byte for byte where sums are plain; up to the codes where they are masked."""
+    """Byte for byte where sums are plain, the scaling too; up to the codes where all are masked."""
     seats = [Seat(here, node_config(parties, name)) for name in NAMES]
     clients = read_clients(parties / "clients")
     settings = linear("dkrr", ridge=0.1)
+    once = train_in_process(clients, settings, scaling="moments").model
+    plain = trained(here, config(parties, "plain", scaling="moments"))
+    assert plain.tobytes() == once.weights.tobytes()
+    assert LinearModel.load(parties / "plain").scaling_map == once.scaling_map
     expected = train_linear_model(clients, settings).model.weights
-    plain = trained(here, config(parties, "plain"))
-    assert plain.tobytes() == expected.tobytes()
     masked = trained(here, config(parties, "masked", secure=True, max_weight=100.0))
     np.testing.assert_allclose(masked, expected, atol=1e-6)
     for seat in seats:
