@@ -1,5 +1,6 @@
 """Networks trained by a federation. Imports torch: import this package late."""
 
+from secure_fl.trainers.networks.augmentation import Shifts
 from secure_fl.trainers.networks.device import choose_device, deterministic
 from secure_fl.trainers.networks.fedavg import NetworkState, fedavg
 from secure_fl.trainers.networks.fedavgr import fedavgr
@@ -28,7 +29,12 @@ from secure_fl.trainers.networks.models import (
 from secure_fl.trainers.networks.monitor import Monitor, Thresholds
 from secure_fl.trainers.networks.personalised import fine_tuned, local_only
 from secure_fl.trainers.networks.promise import DPSGD
-from secure_fl.trainers.networks.record_privacy import Plan, make_plan, privacy_spent
+from secure_fl.trainers.networks.record_privacy import (
+    Plan,
+    economical_batch,
+    make_plan,
+    privacy_spent,
+)
 from secure_fl.trainers.networks.regularizers import Regularization, squared_mmd, trace_norm
 from secure_fl.trainers.networks.selection import coordinate_search, cross_validated, folds
 
@@ -47,6 +53,7 @@ __all__ = [
     "Plan",
     "Regularization",
     "SecondOrder",
+    "Shifts",
     "Thresholds",
     "accuracy",
     "choose_device",
@@ -54,6 +61,7 @@ __all__ = [
     "coordinate_search",
     "cross_validated",
     "deterministic",
+    "economical_batch",
     "events",
     "fedavg",
     "fedavgr",

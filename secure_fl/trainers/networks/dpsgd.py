@@ -28,6 +28,7 @@ from dp.rounded_gaussian import RoundedGaussian
 from secure_fl.crypto.keys import digest
 from secure_fl.federation import Client, Federation, PrivacyError, Tree, client_step
 from secure_fl.federation.privacy import GRID_BITS, Codes, Grid
+from secure_fl.trainers.networks.augmentation import Copies
 from secure_fl.trainers.networks.device import one_torch_thread
 from secure_fl.trainers.networks.local import LocalTraining, as_vectors, network_of, records_of
 from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
@@ -35,8 +36,8 @@ from secure_fl.trainers.networks.record_gradients import (
     AT_ONCE,
     Loss,
     filled,
-    gradients_of,
     group_size,
+    mean_gradients,
     placed,
     private_network_of,
 )
@@ -78,7 +79,7 @@ def train_privately(
     values, gradients = as_vectors(network, parameters)
     start, velocity = values.clone(), torch.zeros_like(values)
     assert training.privacy is not None
-    grid = Grid(training.privacy.clip, 1 << GRID_BITS)
+    grid, shifts = Grid(training.privacy.clip, 1 << GRID_BITS), training.privacy.shifts
     expected = plan.steps.sample_rate * len(client)
     loss = _loss(client, network, regularization, drawn, expected)
     empty = 0
@@ -87,7 +88,11 @@ def train_privately(
             len(client), plan.steps.sample_rate, books.stream(request, b"sample %d" % step)
         )
         empty += len(chosen) == 0
-        codes = clipped_sum(network, X, y, chosen, loss, grid, at_once=at_once)
+        copies = None
+        if shifts is not None:
+            source = books.stream(request, b"shifts %d" % step)
+            copies = Copies(shifts, shifts.moves(len(client), source))
+        codes = clipped_sum(network, X, y, chosen, loss, grid, at_once=at_once, copies=copies)
         noise = books.stream(request, b"noise %d" % step, digest(codes.tobytes()))
         noised = grid.values(codes + drawn_noise(plan.steps.noise_multiplier, codes, noise))
         gradients.copy_(torch.from_numpy(noised / expected))
@@ -172,6 +177,7 @@ def clipped_sum(
     grid: Grid,
     *,
     at_once: int = AT_ONCE,
+    copies: Copies | None = None,
 ) -> Codes:
     """Sum of the chosen records' gradients, each of L2 norm at most the clip, in grid steps.
 
@@ -186,13 +192,16 @@ def clipped_sum(
         loss: sum of the records' losses.
         grid: of clip and steps.
         at_once: rows of every group; see `group_size`.
+        copies: whose mean gradient is a record's; None for the record itself.
     """
     own = list(network.parameters())
     total: Codes = np.zeros(sum(p.numel() for p in own), dtype=np.int64)
     for part in torch.split(torch.from_numpy(chosen).to(X.device), at_once):
         if len(part):
             rows = filled(part, at_once)
-            total += _placed_sum(gradients_of(network, X[rows], y[rows], loss), len(part), grid)
+            views = [X[rows]] if copies is None else copies.of(X, rows)
+            found = mean_gradients(network, views, y[rows], loss)
+            total += _placed_sum(found, len(part), grid)
     return total
 
 

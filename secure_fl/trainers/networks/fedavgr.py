@@ -15,7 +15,7 @@ import torch
 
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
 from secure_fl.trainers.networks.dpsgd import check_handle, private_feature_sums, train_privately
-from secure_fl.trainers.networks.fedavg import NetworkState
+from secure_fl.trainers.networks.fedavg import NetworkState, check_averaging
 from secure_fl.trainers.networks.local import LocalTraining, network_of, records_of, train
 from secure_fl.trainers.networks.models import Array, Model, load
 from secure_fl.trainers.networks.regularizers import Regularization
@@ -90,6 +90,7 @@ def fedavgr(
     training: LocalTraining,
     regularization: Regularization,
     distribution: Literal["moments", "mixture"] = "moments",
+    averaging: float | None = None,
 ) -> Iterator[NetworkState]:
     """Runs FedAvgR and yields the state after every round.
 
@@ -102,6 +103,7 @@ def fedavgr(
             every record's clipped gradient, and features' means are released with noise.
         regularization: alpha, beta, gamma.
         distribution: "moments" takes sums only; "mixture" gathers every client's estimate.
+        averaging: see `fedavg`.
 
     Raises:
         PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
@@ -110,6 +112,7 @@ def fedavgr(
     """
     if distribution not in ("moments", "mixture"):
         raise ValueError(f'distribution: found {distribution!r}, expected "moments" or "mixture"')
+    check_averaging(averaging)
     state = start
     if training.privacy is not None and state.round == 0:
         check_handle(fed, model, training, rounds, features=bool(regularization.mmd))
@@ -120,7 +123,7 @@ def fedavgr(
         change = fed.mean(
             regularized_change, model, state.parameters, training, regularization, found
         )
-        state = NetworkState(state.parameters + change, state.round + 1)
+        state = state.following(state.parameters + change, averaging=averaging)
         yield state
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from secure_fl.federation import broadcastable
+from secure_fl.trainers.networks.augmentation import Shifts
 
 
 @broadcastable
@@ -21,6 +22,7 @@ class DPSGD:
         feature_share: of epsilon that those means alone would cost, in (0, 1).
         beside: noise multiplier, above 0, of one Gaussian sum over all records that is in the
             promise too and in the books already; None without.
+        shifts: copies of records that are images, at no cost in epsilon; None without.
 
     Raises:
         ValueError: an attribute out of its range.
@@ -33,6 +35,7 @@ class DPSGD:
     feature_norm: float = math.sqrt(2)
     feature_share: float = 0.1
     beside: float | None = None
+    shifts: Shifts | None = None
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "clip", "feature_norm", "beside"):

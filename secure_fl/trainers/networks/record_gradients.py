@@ -9,7 +9,7 @@ company of a record moves a bit: sums of thousands of made-up numbers in two ord
 Where one moves, groups are of one record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,6 +105,23 @@ def gradients_of(network: Network, X: Tensor, y: Tensor, loss: Loss) -> Tensor:
     for p in own:
         p.grad_sample = None  # type: ignore[attr-defined]  # as above
     return rows
+
+
+def mean_gradients(network: Network, views: Sequence[Tensor], y: Tensor, loss: Loss) -> Tensor:
+    """Mean gradients of single records over their copies, shape (n, parameters).
+
+    Entry by entry and in the order of the copies, so that company moves no bit of them either.
+
+    Args:
+        network: from `private_network_of`.
+        views: one copy of every record each, shape (n, d).
+        y: the records' classes, shape (n,).
+        loss: sum of the records' losses.
+    """
+    total = gradients_of(network, views[0], y, loss)
+    for view in views[1:]:
+        total += gradients_of(network, view, y, loss)
+    return total / len(views) if len(views) > 1 else total
 
 
 def group_size(client: Client, model: Model, device: str) -> int:

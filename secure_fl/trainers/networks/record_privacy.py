@@ -15,10 +15,12 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import torch
+from scipy.optimize import brentq
 
 from dp import Event, Gaussian, Ledger, Membership
 from dp.calibration import noise_multiplier
 from dp.exact import RandomSource
+from dp.loss_distribution import gaussian_epsilon
 from dp.storage import PRIVATE, write_aside
 from secure_fl.crypto.keys import derive, digest
 from secure_fl.federation import Client, PrivacyError
@@ -101,6 +103,30 @@ def make_plan(records: int, training: LocalTraining, *, features: bool) -> Plan:
     )
     of_features = Gaussian(released[0].noise_multiplier) if released else None
     return Plan(Gaussian(sigma, rate, steps), of_features)
+
+
+def economical_batch(records: int, privacy: DPSGD, steps: int) -> int:
+    """Records of an expected batch, above which noise hardly falls and work grows.
+
+    Noise in a mean gradient is the multiplier over the batch. A batch of one record in a thousand
+    at a large epsilon has a multiplier below 1, where a step's own cost, not the sampling, decides:
+    more epsilon then buys little. Steps of rate q have together about the cost of one Gaussian that
+    moves by mu = q sqrt(steps (exp(1 / sigma^2) - 1)) (Bu, Dong, Long, Su 2020, theorem 5), so with
+    a = mu / (q sqrt(steps)) the noise is a / sqrt(log(1 + a^2)) times that of steps that take all
+    records. At the batch here a is 1: sigma is 1.2, and the noise 1.2 times the least. That
+    chooses a batch; what is promised and booked is the accountant's.
+
+    Args:
+        records: n of the client.
+        privacy: the promise.
+        steps: local steps of a round.
+
+    Returns:
+        At least 1, at most `records`.
+    """
+    mu = brentq(lambda mu: gaussian_epsilon(mu, privacy.delta) - privacy.epsilon, 1e-6, 1e3)
+    rate = mu / math.sqrt(steps * privacy.rounds)
+    return max(1, math.ceil(min(1.0, rate) * records))
 
 
 class Books:

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from secure_fl.federation import Federation, PrivacyError, SecureAggregation
 from secure_fl.trainers.linear.server import Adam, Momentum
@@ -28,6 +29,7 @@ MODELS = [
     FourierModel(3, 5, 12),
     Perceptron(3, 5, (7, 4)),
     ConvNet(3, (1, 12, 12)),
+    ConvNet(3, (1, 12, 12), groups=4),
 ]
 
 
@@ -42,7 +44,7 @@ def pooled(clients):
     return X, np.concatenate([c.targets for c in clients])
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("model", MODELS, ids=str)
 def test_parameters_travel_as_one_vector_and_back(model):
     parameters = model.initial(np.random.default_rng(0))
     network = model.build()
@@ -70,6 +72,55 @@ def test_one_full_batch_step_of_fedavg_is_gradient_descent_on_the_pooled_loss(cl
     residual = (p - np.eye(3)[y]) / len(y)
     gradient = np.concatenate([(residual.T @ X).ravel(), residual.sum(axis=0)])
     assert np.allclose(found.parameters, start - 0.3 * gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("server", [None, Momentum(0.5)])
+@pytest.mark.parametrize("eta", [0.0, 3.0, 0.5])
+def test_the_average_weighs_round_t_as_gammas_say_and_leaves_training_as_it_is(
+    clients, server, eta
+):
+    """Oracle: the recursion solved, weights Gamma(t + eta) / Gamma(t) on the rounds' parameters."""
+    model, training = LinearModel(3, 5), LocalTraining(0.2, steps=2, batch_size=1000)
+    options = {"start": NetworkState(model.initial(np.random.default_rng(1))), "rounds": 5}
+    options |= {"training": training, "server": server}
+    plain = list(fedavg(Federation(clients), model, **options))
+    found = list(fedavg(Federation(clients), model, **options, averaging=eta))
+    rows = np.stack([state.parameters for state in plain])
+    assert np.array_equal(np.stack([state.parameters for state in found]), rows)
+    times = np.arange(1, 6)
+    weights = special.gamma(times + eta) / special.gamma(times)
+    for t, state in enumerate(found, start=1):
+        expected = np.average(rows[:t].astype(float), axis=0, weights=weights[:t])
+        assert np.allclose(state.average, expected, rtol=0, atol=1e-12)
+        assert np.array_equal(state.delivered, state.average.astype(np.float32))
+    assert plain[-1].delivered is plain[-1].parameters
+
+
+def test_an_average_goes_on_from_a_checkpoint_to_the_same_bits(clients, tmp_path):
+    model, training = LinearModel(3, 5), LocalTraining(0.2, steps=2, batch_size=8)
+    start = NetworkState(model.initial(np.random.default_rng(1)))
+    options = {"rounds": 4, "training": training, "averaging": 2.0}
+    fed = Federation(clients, seed=2)
+    whole = last(fed.rounds(fedavg(fed, model, start=start, **options)))
+    half, path = {**options, "rounds": 2}, tmp_path / "checkpoint"
+    fed = Federation(clients, seed=2)
+    last(fed.rounds(fedavg(fed, model, start=start, **half), checkpoint=path))
+    fed = Federation(clients, seed=2)
+    state = fed.resume(path)
+    resumed = last(fed.rounds(fedavg(fed, model, start=state, **options)))
+    assert resumed.average.tobytes() == whole.average.tobytes()
+
+
+def test_fedavgr_averages_as_fedavg_does(clients):
+    model, training = FourierModel(3, 5, 12), LocalTraining(0.2, steps=1, batch_size=8)
+    start = NetworkState(model.initial(np.random.default_rng(1)))
+    terms = {"training": training, "regularization": Regularization(mmd=0.1), "rounds": 3}
+    found = list(fedavgr(Federation(clients), model, start=start, **terms, averaging=0.0))
+    expected = np.mean([state.parameters for state in found], axis=0, dtype=float)
+    assert np.allclose(found[-1].average, expected, rtol=0, atol=1e-12)
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"averaging: found .*, expected a number of at least"):
+            next(fedavgr(Federation(clients), model, start=start, **terms, averaging=wrong))
 
 
 @pytest.mark.parametrize("server", [None, Momentum(0.5), Adam(0.05)])

@@ -23,6 +23,7 @@ from secure_fl.trainers.networks import (
     Model,
     Perceptron,
     Regularization,
+    Shifts,
     load,
     make_plan,
     record_gradients,
@@ -67,10 +68,11 @@ MODELS = [
     FourierModel(3, 5, 12),
     Perceptron(3, 5, (7,)),
     ConvNet(3, (1, 10, 10)),
+    ConvNet(3, (1, 10, 10), groups=4),
 ]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("model", MODELS, ids=str)
 def test_the_sum_is_that_of_single_gradients_clipped_one_by_one(model, tmp_path):
     """Oracle: one backward pass a record, of that record's loss, without opacus."""
     client = member(tmp_path, n=6, d=model.inputs)
@@ -241,7 +243,8 @@ def test_samples_have_binomial_sizes():
 
 def test_nothing_is_drawn_from_torch_or_numpy(tmp_path, monkeypatch):
     """Every generator of theirs raises; and a fixed seed does not fix the noise."""
-    model, training = FourierModel(3, 5, 12), LocalTraining(0.5, steps=4, privacy=PROMISE)
+    promise = replace(PROMISE, shifts=Shifts((1, 1, 5), copies=2, pixels=1))
+    model, training = FourierModel(3, 5, 12), LocalTraining(0.5, steps=4, privacy=promise)
     clients = [member(tmp_path, name=name) for name in "ab"]
     start = model.initial(np.random.default_rng(0))
     for client in clients:
