@@ -113,6 +113,11 @@ class NetworkSettings(Settings):
         return 0.0
 
     @property
+    def normalised_groups(self) -> int:
+        """Groups of a cnn's channels that are normalised together; 0 for none."""
+        return 0
+
+    @property
     def releases_features(self) -> bool:
         """Whether clients release the mean of their features too."""
         return False
@@ -159,7 +164,9 @@ class NetworkSettings(Settings):
                 f" {' x '.join(map(str, shape))} have {math.prod(shape)}; give --image"
             )
         try:
-            return networks.ConvNet(classes, (shape[0], shape[1], shape[2]))
+            return networks.ConvNet(
+                classes, (shape[0], shape[1], shape[2]), groups=self.normalised_groups
+            )
         except ValueError as error:
             raise InputError(str(error)) from None
 

@@ -103,7 +103,7 @@ def train_network(
 
         def measure(state: NetworkState) -> Mapping[str, float]:
             if probe is not None:
-                figures["accuracy"] = accuracy(model, state.parameters, *probe)
+                figures["accuracy"] = accuracy(model, state.delivered, *probe)
             if client_level is None:
                 figures.update(_of_clients(members, model, settings, state, probe))
             return figures
@@ -115,7 +115,7 @@ def train_network(
             if not settle:
                 return found
             value = objective_of(members, local_loss, model, secure=secure)
-            return until_settled(found, lambda at: value(at.parameters))
+            return until_settled(found, lambda at: value(at.delivered))
 
         state = last_state(
             fed,
@@ -144,7 +144,7 @@ def train_network(
     }
     origin |= schema_of_clients(clients)
     network = TrainedNetwork(
-        model, state.parameters, clients[0].classes, clients[0].features, scale, origin
+        model, state.delivered, clients[0].classes, clients[0].features, scale, origin
     )
     personal = {}
     for member in members:
@@ -255,7 +255,7 @@ def _require_learned(
         DivergedError: so.
     """
     with Federation(members) as everyone:
-        found = everyone.sum(lost, model, state.parameters)
+        found = everyone.sum(lost, model, state.delivered)
     mean, chance = float(found["loss"]) / float(found["records"]), float(np.log(model.classes))
     if mean > LARGEST_RATIO * chance:
         raise DivergedError(

@@ -9,9 +9,11 @@ from click.testing import CliRunner
 from cli.main import securefl as group
 from dp import Ledger
 from fhe.envelope import read_envelope, write_envelope
+from secure_fl.data import Dataset
 from secure_fl.errors import FormatError, InputError
 from secure_fl.training.loading import load_model
 from secure_fl.training.model_files import NETWORK
+from secure_fl.training.networks import train_network
 from tests.cli.command import securefl
 from tests.cli.test_train_methods import trained, work  # noqa: F401  # a fixture
 from tests.secure_fl.methods import network
@@ -40,9 +42,29 @@ def test_settings_give_the_network_that_fits_the_records():
     assert paper.specification(3, 5) == FourierModel(3, 5, 100, 1.0, normalised=False)
     shaped = network("fedavg", model="cnn", image=(3, 16, 12))
     assert shaped.specification(2, 576) == ConvNet(2, (3, 16, 12))
+    grouped = network("fedavg", model="cnn", groups=4)
+    assert grouped.specification(10, 784) == ConvNet(10, (1, 28, 28), groups=4)
+    with pytest.raises(InputError, match="3 groups, expected 0 or a divisor of 16"):
+        network("fedavg", model="cnn", groups=3).specification(10, 784)
     for wrong, features in ((plain, 64), (plain, 50), (shaped, 784)):
         with pytest.raises(InputError, match=r"10 x 10|give --image"):
             wrong.specification(10, features)
+
+
+def test_the_model_is_the_rounds_average_where_that_is_asked_for():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 5)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(np.int64)
+    halves = (slice(0, 20), slice(20, 40))
+    clients = [Dataset(X[own], y[own], ("a", "b"), f"c{own.start}") for own in halves]
+
+    def parameters(rounds, **settings):
+        found = train_network(clients, network("fedavg", rounds=rounds, **settings))
+        return found.model.parameters
+
+    rounds = np.stack([parameters(count) for count in (1, 2, 3)]).astype(np.float64)
+    np.testing.assert_allclose(parameters(3, averaging=0.0), rounds.mean(axis=0), atol=1e-6)
+    assert np.ptp(rounds, axis=0).max() > 1e-3
 
 
 def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: F811
@@ -103,6 +125,9 @@ def test_records_are_hidden_and_every_client_books_it(work, tmp_path):  # noqa: 
         (("--method", "fedpm", "--model", "mlp", "--no-monitor"), "--monitor has no meaning"),
         (("--method", "fedrco", "--model", "mlp", "--damping", 0), "number above 0"),
         (("--method", "fedavg", "--model", "cnn", "--hidden", "3"), "hidden: of --model mlp"),
+        (("--method", "fedavg", "--model", "mlp", "--groups", 4), "groups: of --model cnn"),
+        (("--method", "fedrco", "--model", "cnn", "--groups", 4), "--groups has no meaning"),
+        (("--method", "fedavgr", "--model", "mlp", "--averaging", -1), "at least 0"),
         (("--method", "fedavg", "--model", "mlp", "--mmd", -1), "--mmd has no meaning"),
         (("--method", "fedavgr", "--model", "fourier", "--mmd", -1), "at least 0"),
         (("--method", "fedavgr", "--model", "fourier", "--trace", "nan"), "at least 0"),

@@ -19,11 +19,35 @@ class WithMomentum(NetworkSettings):
     """Local steps with momentum."""
 
     local_momentum: float = setting(0.9, "of local steps", least=0, below=1)
+    averaging: float | None = setting(
+        None,
+        "the model is the rounds' average, round t counting about as t^averaging; default: the"
+        " last round",
+        kind="number",
+        least=0,
+    )
+
+    groups: int | None = setting(
+        None,
+        "cnn: groups of channels that are normalised together, a divisor of 16; default: none",
+        kind="whole",
+        least=1,
+    )
+
+    def _check_network(self) -> None:
+        super()._check_network()
+        if self.groups is not None and self.model != "cnn":
+            raise InputError(f"groups: of --model cnn, not of {self.model}")
 
     @property
     def momentum(self) -> float:
         """The setting."""
         return self.local_momentum
+
+    @property
+    def normalised_groups(self) -> int:
+        """The setting."""
+        return self.groups or 0
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +77,7 @@ class AveragedNetwork(WithMomentum):
             server=self.server(),
             rounds=self.rounds,
             training=run.training,
+            averaging=self.averaging,
         )
 
 
@@ -135,4 +160,5 @@ class FedAvgR(WithMomentum):
             regularization=terms,
             rounds=self.rounds,
             training=run.training,
+            averaging=self.averaging,
         )
