@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from benchmarks._harness import Table
-from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDRCO
+from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO
 from benchmarks._results import Result
-
-FEDNL = "Safaryan et al., FedNL"
 
 Judge: TypeAlias = Callable[[Result], "Verdict"]
 Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
@@ -318,19 +316,6 @@ CLAIMS = (
         )
     ),
 )
-
-OUT_OF_REACH = (
-    ("KAHM, table 6", "minima in TFHE-rs on an M1: another library and processor"),
-    (
-        "KAHM, tables 1 to 5",
-        "features of a larger encoder than the one at hand; ours stand beside theirs",
-    ),
-    ("FedNewton, table 4: letter, Sensorless, shuttle", "data sets that are not at hand"),
-    ("FedNewton, table 5", "features of backbones that are not at hand"),
-    ("FedNL, figures on madelon", "a data set that is not at hand"),
-    ("FedRCO, table 1", "CIFAR-10 images, 100 clients and 1,600 rounds: days on two cores"),
-)
-"""What cannot be measured here, and why."""
 
 
 def judged(results: Mapping[str, Result]) -> list[tuple[Claim, Verdict]]:

@@ -1,11 +1,15 @@
 """Claims are judged by the figures of full runs, either way, and by nothing else."""
 
+import html
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks._claims import CLAIMS, Verdict, counted, judged
 from benchmarks._harness import Table
+from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM, PAPER_TABLES
+from benchmarks._places import PLACES
 from benchmarks._report import render
 from benchmarks._results import Result
 from cli.bench import questions
@@ -163,4 +167,46 @@ def test_every_claim_names_a_benchmark_and_tests_that_exist():
 def test_the_page_has_a_line_for_every_claim():
     page = render({}, {})
     assert page.count("not judged") == len(CLAIMS)
-    assert "Not to be measured here" in page
+
+
+FILES = {
+    KAHM: "kahm.txt",
+    FEDNEWTON: "fednewton.txt",
+    FEDAVGR: "fedavgr.txt",
+    FEDNL: "fednl.txt",
+    FEDRCO: "fedrco.txt",
+}
+
+
+@pytest.mark.parametrize("kind", ["table", "figure"])
+@pytest.mark.parametrize("paper", FILES)
+def test_every_table_and_figure_of_a_paper_is_listed_once(shared, paper, kind):
+    """The oracle is the paper's own text: it speaks of the last one, and they have no gaps."""
+    text = (shared / "papers" / FILES[paper]).read_text(encoding="utf-8")
+    words = r"Tables?" if kind == "table" else r"Fig(?:ure|\.)s?"
+    last = max(map(int, re.findall(rf"\b{words} ?(\d+)", text)))
+    listed = [p for p in PLACES if (p.paper, p.kind) == (paper, kind)]
+    numbers = [n for place in listed for n in range(place.first, place.last + 1)]
+    assert numbers == list(range(1, last + 1))
+
+
+def test_what_is_listed_has_a_benchmark_or_a_reason_and_stands_on_the_page():
+    known, page = questions(), html.unescape(render({}, {}))
+    for place in PLACES:
+        assert place.absent or place.benchmark
+        assert not place.benchmark or place.benchmark in known
+        assert place.absent in page
+        assert place.name in page
+
+
+def test_the_papers_figures_and_claims_stand_with_the_benchmark_that_their_place_names():
+    where = {
+        (place.paper, f"{place.kind} {n}"): place.benchmark
+        for place in PLACES
+        for n in range(place.first, place.last + 1)
+    }
+    printed = [(each.paper, each.number.lower(), each.benchmark) for each in PAPER_TABLES]
+    claimed = [(c.paper, c.number.partition(",")[0], c.benchmark) for c in CLAIMS]
+    for paper, number, benchmark in printed + claimed:
+        if paper != "ours":
+            assert where[paper, number] == benchmark
