@@ -95,14 +95,28 @@ def main(
     run.parameter(clients=CLIENTS, width=WIDTH, features="sqrt(2) cos", minutes=minutes)
     deadline = run.started + 60 * minutes
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        lengths = [_rounds(name, rounds) for name in names]
-        found = pool.map(_chosen, names, [epochs] * len(names), lengths)
-        chosen = dict(zip(names, found, strict=True))
-        run.progress("settings chosen")
+        chosen = _searches(run, pool, names, epochs, rounds)
         _show_chosen(run, chosen)
         trials = _trials(run, pool, workers, names, seeds, chosen, rounds, epochs, deadline)
     run.seeds(*sorted({seed for found in trials.values() for seed in found}))
     _show(run, trials)
+
+
+def _searches(
+    run: Run, pool: ProcessPoolExecutor, names: list[str], epochs: int, rounds: int
+) -> dict[str, Chosen]:
+    """What cross-validation chooses for every data set; each method's search is a task."""
+    # The longest first, so that no process waits for another at the end.
+    tasks = [(name, method) for name in names for method in reversed(SEARCHED)]
+    lengths = [_rounds(name, rounds) for name, _ in tasks]
+    all_names, methods = zip(*tasks, strict=True)
+    found = pool.map(_searched, all_names, methods, [epochs] * len(tasks), lengths)
+    chosen = {name: Chosen({}, {}) for name in names}
+    for (name, method), (told, score) in zip(tasks, found, strict=True):
+        chosen[name].settings[method], chosen[name].accuracy[method] = told, score
+        shown = ", ".join(f"{key} {value:g}" for key, value in told.items())
+        run.progress(f"{name}, {method}: {shown}")
+    return chosen
 
 
 def _trials(
@@ -237,8 +251,11 @@ SEARCHED: dict[str, dict[str, list[float]]] = {
 """What is searched beside the learning rate, one setting after the other."""
 
 
-def _chosen(name: str, epochs: int, rounds: int) -> Chosen:
-    """Cross-validation on the training records of seed 0's partition, for the run's steps."""
+def _searched(name: str, method: str, epochs: int, rounds: int) -> tuple[dict[str, float], float]:
+    """Settings and accuracy of the left-out records, by cross-validation for the run's steps.
+
+    On the training records of seed 0's partition; all methods have the same folds.
+    """
     from secure_fl.trainers.networks import coordinate_search, cross_validated, folds
 
     setting, rng = _setting(name, 0, epochs), np.random.default_rng(0)
@@ -246,23 +263,13 @@ def _chosen(name: str, epochs: int, rounds: int) -> Chosen:
     # A fold's epochs are shorter by the records that it leaves out.
     length = round(rounds * FOLDS / (FOLDS - 1))
 
-    def score(method: str, told: dict[str, float]) -> float:
+    def score(told: dict[str, float]) -> float:
         fit = _fit(setting, method, length, told)
         return cross_validated(
             pairs, setting.model, lambda fed: fit(fed).parameters, setting.federation
         )
 
-    found = {
-        method: coordinate_search(
-            {"learning_rate": RATES, **grids},
-            lambda told, method=method: score(method, told),  # type: ignore[misc]  # bound by default
-        )
-        for method, grids in SEARCHED.items()
-    }
-    return Chosen(
-        {method: settings for method, (settings, _) in found.items()},
-        {method: best for method, (_, best) in found.items()},
-    )
+    return coordinate_search({"learning_rate": RATES, **SEARCHED[method]}, score)
 
 
 def _trial(name: str, seed: int, rounds: int, epochs: int, chosen: Chosen) -> dict[str, float]:
@@ -317,7 +324,8 @@ def _show_chosen(run: Run, chosen: dict[str, Chosen]) -> None:
         ["data", "method", "learning rate", "alpha", "beta", "gamma", "mu", "accuracy of folds"],
     )
     for name, each in chosen.items():
-        for method, told in each.settings.items():
+        for method in SEARCHED:
+            told = each.settings[method]
             keys = ("learning_rate", "trace", "features", "mmd", "proximal")
             table.add(name, method, *map(told.get, keys), 100 * each.accuracy[method])
             if told["learning_rate"] in (RATES[0], RATES[-1]):
