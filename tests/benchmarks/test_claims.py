@@ -17,8 +17,8 @@ from cli.bench import questions
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def result(benchmark, table, *, quick=False):
-    return Result(benchmark, "?", quick, (table,), (), {}, (0, 1), {}, 1.0)
+def result(benchmark, table, *, quick=False, **parameters):
+    return Result(benchmark, "?", quick, (table,), (), parameters, (0, 1), {}, 1.0)
 
 
 def table(name, columns, *rows):
@@ -80,17 +80,36 @@ def test_the_number_of_records_decides_if_few_hurt_and_many_help(pairs, verdict)
     assert verdicts("fednewton_synthetic", sizes(*pairs)) == [verdict]
 
 
-def test_a_gain_that_may_be_chance_is_none():
+def regularised(rows, **parameters):
     columns = ("data", "method", "seeds", "mean difference", "t", "p")
+    made = table("FedAvgR against FedAvg, and single terms against none, in points", columns, *rows)
+    run = result("fedavgr_tables", made, **parameters)
+    found = judged({"fedavgr_tables": run})
+    (verdict,) = [verdict for claim, verdict in found if claim.benchmark == "fedavgr_tables"]
+    return verdict
+
+
+PRINTED = {"rounds": 300, "mnist_rounds": 20, "epochs": 10}
+
+
+def test_a_gain_that_may_be_chance_is_none():
     rows = [("a", "FedAvgR", 10, 0.5, 3.0, 0.01), ("b", "FedAvgR", 10, 0.5, 1.0, 0.3)]
     rows.append(("a", "MMD", 10, 0.5, 3.0, 0.01))
-    made = table("FedAvgR against FedAvg, and single terms against none, in points", columns, *rows)
-    ((_, verdict),) = [
-        each
-        for each in judged({"fedavgr_tables": result("fedavgr_tables", made)})
-        if each[0].benchmark == "fedavgr_tables"
-    ]
-    assert verdict == Verdict("holds in part", "FedAvgR better than FedAvg, p < 0.05, on 1 of 2: a")
+    assert regularised(rows, **PRINTED) == Verdict(
+        "holds in part", "FedAvgR better than FedAvg, p < 0.05, on 1 of 2: a"
+    )
+
+
+def test_fewer_rounds_epochs_or_seeds_than_the_papers_judge_nothing():
+    row = ("a", "FedAvgR", 10, 0.5, 3.0, 0.01)
+    assert regularised([row], **PRINTED).holds == "holds"
+    assert regularised([("a", "FedAvgR", 9, *row[3:])], **PRINTED).holds == "not judged"
+    assert regularised([("mnist", *row[1:])], **PRINTED).holds == "not judged"
+    for name in ("rounds", "epochs"):
+        assert regularised([row], **{**PRINTED, name: 9}).holds == "not judged"
+    verdict = regularised([row, ("mnist", *row[1:])], **PRINTED)
+    assert verdict.holds == "holds"
+    assert verdict.found.endswith("10 seeds, and not judged: mnist")
 
 
 def test_bits_of_a_run_that_ended_early_are_a_lower_bound():
@@ -139,16 +158,29 @@ def test_deep_compression_is_compared_with_none_and_not_with_weak():
     assert verdicts_by_figure(needs)["figure 6"] == "holds"
 
 
-def test_personal_models_are_compared_with_personal_models():
-    columns = ("partition", "clients", "method", "global, own mix", "personal, own mix")
+def personal(rounds, **parameters):
+    columns = ("partition", "clients", "method", "rounds", "global, own mix", "personal, own mix")
     rows = [
-        ("2 classes", 10, "FedAvg", 93.0, None),
-        ("2 classes", 10, "FedAvg, tuned", None, 98.0),
-        ("2 classes", 10, "local only", 20.0, 99.0),
-        ("2 classes", 10, "FedRCO", 80.0, 98.5),
+        ("2 classes", 10, "FedAvg", rounds, 93.0, None),
+        ("2 classes", 10, "FedAvg, tuned", rounds, None, 98.0),
+        ("2 classes", 10, "local only", rounds, 20.0, 99.0),
+        ("2 classes", 10, "FedRCO", rounds, 80.0, 98.5),
     ]
-    made = table("accuracy in percent after the last round", columns, *rows)
-    assert verdicts("fedrco_tables", made) == ["holds", "holds", "does not hold"]
+    run = result(
+        "fedrco_tables", table("accuracy in percent after the last round", columns, *rows),
+        **parameters,
+    )  # fmt: skip
+    found = judged({"fedrco_tables": run})
+    return [verdict.holds for claim, verdict in found if claim.benchmark == "fedrco_tables"]
+
+
+def test_personal_models_are_compared_with_personal_models():
+    assert personal(25, search="intervals") == ["holds", "holds", "does not hold"]
+
+
+@pytest.mark.parametrize(("rounds", "search"), [(24, "intervals"), (25, "warm-up")])
+def test_a_run_or_a_search_shorter_than_the_inversion_intervals_judges_nothing(rounds, search):
+    assert personal(rounds, search=search) == ["not judged"] * 3
 
 
 def test_cases_are_counted():
