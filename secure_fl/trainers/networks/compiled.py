@@ -186,9 +186,49 @@ def map_records(
             if x != 0:
                 for j in range(width):
                     angle[j] += x * values.phases[k, j]
-        for j in range(width):
-            slopes[i, j] = -factor * np.sin(angle[j])
-            angle[j] = factor * np.cos(angle[j])
+        waves(angle, factor, slopes[i])
+
+
+FAR = 8192
+"""Angles above it lose digits in `waves`, and go to the library's functions."""
+QUARTERS = np.float32(2 / np.pi)
+HALF_PI = tuple(map(np.float32, (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)))
+"""Its parts: whole multiples of the first two are exact in single precision."""
+SINE = tuple(map(np.float32, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)))
+COSINE = tuple(map(np.float32, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)))
+"""Of odd and even polynomials on a quarter turn, from r^7 and r^8 down."""
+
+
+# No sums in any order here: the parts of pi / 2 must not be added up before they are subtracted.
+@njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+def waves(angles: Array, factor: np.float32, slopes: Array) -> None:
+    """Puts factor cos(.) in place of the angles, shape (D,), and -factor sin(.) into the slopes.
+
+    The single-precision sine and cosine of the Cephes library (Moshier), which differ from this
+    machine's by a rounding. The compiler makes vector instructions of them and none of calls, which
+    are half the time of a step.
+    """
+    far = 0
+    for j in range(len(angles)):
+        far += abs(angles[j]) > FAR
+    if far:
+        for j in range(len(angles)):
+            slopes[j] = -factor * np.sin(angles[j])
+            angles[j] = factor * np.cos(angles[j])
+        return
+    for j in range(len(angles)):
+        turns = np.rint(angles[j] * QUARTERS)
+        r = angles[j] - turns * HALF_PI[0]
+        r -= turns * HALF_PI[1]
+        r -= turns * HALF_PI[2]
+        z = r * r
+        sine = ((SINE[0] * z + SINE[1]) * z + SINE[2]) * z * r + r
+        even = (COSINE[0] * z + COSINE[1]) * z + COSINE[2]
+        cosine = even * z * z - np.float32(0.5) * z + np.float32(1)
+        quarter = np.int32(turns) & 3
+        c, s = (sine, cosine) if quarter & 1 else (cosine, sine)
+        angles[j] = -factor * c if quarter in (1, 2) else factor * c
+        slopes[j] = factor * s if quarter >= 2 else -factor * s
 
 
 @_compiled

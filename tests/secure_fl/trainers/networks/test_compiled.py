@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fl.trainers.networks import FourierModel, LinearModel, LocalTraining, Regularization
-from secure_fl.trainers.networks.compiled import Descent
+from secure_fl.trainers.networks.compiled import FAR, Descent, waves
 from secure_fl.trainers.networks.local import Autograd, as_vectors, is_compiled
 
 weights = st.sampled_from([0.0, 0.03, 1.0])
@@ -35,6 +35,26 @@ def test_a_step_is_the_gradient_that_autograd_finds(
     descent = Descent(model, initial, (1.0, 0.0, 0.0), terms, centre)
     descent.run(x, y, order, 12)
     assert np.allclose(-descent.change(), gradients.numpy(), atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("largest", [1.0, 100.0, FAR, 1e6])
+def test_waves_are_cosine_and_sine_to_single_precision(largest):
+    """Of angles in any quarter; the oracle is in double precision."""
+    angles = np.random.default_rng(0).uniform(-largest, largest, 5003).astype(np.float32)
+    found, slopes = angles.copy(), np.empty_like(angles)
+    waves(found, np.float32(1), slopes)
+    exact = angles.astype(np.float64)
+    np.testing.assert_allclose(found, np.cos(exact), rtol=0, atol=1.2e-7)
+    np.testing.assert_allclose(slopes, -np.sin(exact), rtol=0, atol=1.2e-7)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_waves_of_what_is_no_angle_are_no_numbers(bad):
+    angles = np.array([0.5, bad, 0.25], np.float32)
+    slopes = np.empty_like(angles)
+    waves(angles, np.float32(1), slopes)
+    assert np.isnan([angles[1], slopes[1]]).all()
+    np.testing.assert_allclose(angles[[0, 2]], np.cos([0.5, 0.25]), atol=1.2e-7)
 
 
 def test_the_trace_norm_leaves_directions_that_a_head_lacks_at_zero():
