@@ -126,7 +126,8 @@ def descend(
     features = np.empty((size, width), np.float32)
     slopes, upstream = np.empty_like(features), np.empty_like(features)
     residual = np.empty((size, classes), np.float32)
-    gradient, pull = np.empty(width, np.float32), np.empty((classes, width), np.float32)
+    pull = np.zeros((classes, width), np.float32)
+    gradient, of_bias = np.empty(width, np.float32), np.empty(classes, np.float32)
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         n = len(rows)
@@ -134,37 +135,32 @@ def descend(
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
         send_back(n, residual, values.head, features, rates, centre, upstream)
-        for i in range(n):
-            for j in range(width):
-                upstream[i, j] *= slopes[i, j]
         if rates.trace > 0:
             trace_pull(values.head, rates.trace, pull)
-        else:
-            pull[:] = 0.0
+        of_bias[:] = 0.0
         for k in range(classes):
-            total = np.float32(0.0)
             gradient[:] = pull[k]
             for i in range(n):
                 share = residual[i, k]
-                total += share
+                of_bias[k] += share
                 for j in range(width):
                     gradient[j] += share * features[i, j]
             move(gradient, k, start.head, values.head, velocity.head, rates)
-            pull[k, 0] = total
-        move(pull[:, 0].copy(), 0, start.bias, values.bias, velocity.bias, rates)
+        move(of_bias, 0, start.bias, values.bias, velocity.bias, rates)
+        gradient[:] = 0.0
+        for i in range(n):
+            for j in range(width):
+                upstream[i, j] *= slopes[i, j]
+                gradient[j] += upstream[i, j]
+        move(gradient, 0, start.offsets, values.offsets, velocity.offsets, rates)
         for k in range(len(values.phases)):
             gradient[:] = 0.0
             for i in range(n):
                 x = records[rows[i], k]
-                if x != 0:  # most of what is one-hot is
+                if x != 0:  # what is one-hot is 0 mostly
                     for j in range(width):
                         gradient[j] += x * upstream[i, j]
             move(gradient, k, start.phases, values.phases, velocity.phases, rates)
-        gradient[:] = 0.0
-        for i in range(n):
-            for j in range(width):
-                gradient[j] += upstream[i, j]
-        move(gradient, 0, start.offsets, values.offsets, velocity.offsets, rates)
 
 
 @_compiled
