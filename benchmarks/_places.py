@@ -73,7 +73,7 @@ PLACES = (
     _table(KAHM, 9, "kahm_accuracy", _CIFAR_100),
     _table(KAHM, 10, "", f"{_XGLUE}, nor are its two encoders"),
     _figure(KAHM, 1, "", _DRAWING),
-    _figure(KAHM, 2, "folding", "", last=3),
+    _figure(KAHM, 2, "folding", "its own points: ours are an arc and a cloud", last=3),
     _figure(KAHM, 4, "", _DRAWING),
     _table(FEDNEWTON, 1, "", _THEORY),
     _table(FEDNEWTON, 2, "", _THEORY),

@@ -280,24 +280,35 @@ def send_back(
                 out[i, j] += residual[i, k] * head[k, j]
 
 
+EPSILON = float(np.finfo(np.float32).eps)
+
+
 @_compiled
 def trace_pull(head: Array, weight: np.float32, out: Array) -> None:
     """The trace norm's subgradient; see `regularizers.trace_subgradient`."""
     classes, width = head.shape
-    wide = head.astype(np.float64)
-    if not np.isfinite(wide.sum()):
-        out[:] = np.nan
-        return
-    squares, vectors = np.linalg.eigh(np.dot(wide, wide.T))
-    s = np.sqrt(np.maximum(squares, 0.0))
-    least = s[-1] * width * np.finfo(np.float32).eps
-    root = np.zeros((classes, classes))
+    gram, root = np.zeros((classes, classes)), np.zeros((classes, classes))
+    total = 0.0
+    for a in range(classes):
+        for b in range(classes):
+            for j in range(width):
+                gram[a, b] += np.float64(head[a, j]) * np.float64(head[b, j])
+            total += gram[a, b]
+    out[:] = 0.0 if np.isfinite(total) else np.nan
+    if not np.isfinite(total):
+        return  # the decomposition would raise
+    squares, vectors = np.linalg.eigh(gram)
+    least = np.sqrt(max(squares[-1], 0.0)) * width * EPSILON
     for q in range(classes):
-        if s[q] > least:
+        s = np.sqrt(max(squares[q], 0.0))
+        if s > least:
             for a in range(classes):
                 for b in range(classes):
-                    root[a, b] += vectors[a, q] * vectors[b, q] / s[q]
-    out[:] = weight * np.dot(root, wide)
+                    root[a, b] += vectors[a, q] * vectors[b, q] / s
+    for a in range(classes):
+        for b in range(classes):
+            for j in range(width):
+                out[a, j] += weight * np.float32(root[a, b]) * head[b, j]
 
 
 @_compiled
