@@ -4,8 +4,8 @@ After tables 2 and 3 of fedavgr.txt: 10 clients, 2 label shards each, 100 traina
 features sqrt(2) cos(.), momentum 0.9, batches of 10, 300 rounds of 10 local epochs, 10 seeds. Every
 method's learning rate, the regularisers' weights and the proximal weight are chosen by 3-fold
 cross-validation inside the training records, over as many steps as the run has. A full data set
-takes from half an hour (vehicle) to days: say which with --data; fewer rounds or epochs are said
-in the parameters.
+takes from a quarter of an hour of the processor (vehicle) to days: say which with --data; fewer
+rounds or epochs are said in the parameters, and judge nothing.
 """
 
 import functools
