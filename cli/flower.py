@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from cli.output import Output, output_options
+from cli.scaling import MOMENTS
 
 
 @click.group()
@@ -41,9 +42,21 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
     help="Sums in the clear or masked; default: secure. kahm has no sums.",
 )
 @click.option(
+    "--scaling",
+    type=click.Choice(["moments", "floored", "common", "range", "none"]),
+    help="As `train --scaling`; the first three ask the nodes for one masked sum. Default: range"
+    " beside --public, moments for models of masked sums without a promise, else none.",
+)
+@click.option(
     "--public",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of public records: every feature is scaled to [0, 1] by its ranges there.",
+    help="--scaling range: a file of public records: every feature is scaled to [0, 1] by its"
+    " ranges there.",
+)
+@click.option(
+    "--moments-clip",
+    metavar="NORM | LOW,HIGH",
+    help="--scaling by moments beside epsilon: as `train`; or its ranges with --public.",
 )
 @click.option("--max-weight", type=float, help="secure: bound on the records of one client.")
 @click.option("--rounds", type=int, help="Default: 10. kahm has none.")
@@ -64,7 +77,9 @@ def app(
     out: str,
     method: str,
     aggregate: str | None,
+    scaling: str | None,
     public: Path | None,
+    moments_clip: str | None,
     max_weight: float | None,
     rounds: int | None,
     settings: dict[str, Any],
@@ -73,15 +88,30 @@ def app(
     import shlex
 
     from secure_fl.flower.app import write_app
+    from secure_fl.flower.plan import HEADS
 
+    promised = any(name in settings for name in ("epsilon", "client-epsilon"))
+    masked = method not in HEADS and aggregate != "plain"
+    word = scaling or _default_scaling(public, settings, moments=masked and not promised)
+    if public is not None and word != "range" and not (promised and word in MOMENTS):
+        raise click.UsageError("--public has no meaning without --scaling range")
+    if word == "range" and public is None and "offsets" not in settings:
+        raise click.UsageError("--scaling range needs --public, a file of public records")
+    if word is None:
+        output.note(
+            "features are not scaled; give --scaling moments, floored or common, or --scaling range"
+            " --public FILE; --scaling none says so"
+        )
     config = {
         "clients": clients,
         "classes": classes,
         "out": out,
         "method": method,
-        "secure": None if method == "kahm" and aggregate is None else aggregate != "plain",
+        "secure": None if method in HEADS and aggregate is None else aggregate != "plain",
         "max-weight": max_weight,
         "rounds": rounds,
+        "scaling": word if word in MOMENTS else None,
+        "moments-clip": moments_clip,
         **({} if public is None else _public_ranges(public)),
         **settings,
     }
@@ -96,6 +126,15 @@ def app(
         },
         f"{folder}: {method} on {clients}; start it with `{start}`",
     )
+
+
+def _default_scaling(public: Path | None, settings: dict[str, Any], *, moments: bool) -> str | None:
+    """What is done to features where nothing is said of it; None for nothing."""
+    if public is not None or "offsets" in settings:
+        return "range"
+    if "scaling" in settings:
+        return str(settings["scaling"])
+    return "moments" if moments else None
 
 
 def _public_ranges(path: Path) -> dict[str, str]:

@@ -65,6 +65,7 @@ def clip_for_moments(
     """
     from cli.trainers import read_test_set
     from secure_fl.data.scaling import ranges_of
+    from secure_fl.training.released_scaling import read_moments_clip
 
     if given is None:
         if public is None or scaling not in MOMENTS:
@@ -72,13 +73,7 @@ def clip_for_moments(
         return ranges_of(read_test_set(public, reading, clients[0]).X)
     if public is not None:
         raise click.UsageError("--moments-clip and --public say the same; give one of them")
-    try:
-        numbers = tuple(float(each) for each in given.split(","))
-    except ValueError:
-        numbers = ()
-    if len(numbers) not in (1, 2):
-        raise click.UsageError(f"--moments-clip {given[:80]!r}: expected NORM or LOW,HIGH")
-    return numbers[0] if len(numbers) == 1 else numbers
+    return read_moments_clip(given)
 
 
 def chosen_scaling(

@@ -26,6 +26,7 @@ from secure_fl.federation import wire
 from secure_fl.files import make_folder, new_folder, reserve
 from secure_fl.flower.descriptions import as_array
 from secure_fl.flower.head_recipe import HeadRecipe
+from secure_fl.flower.scaled import Taken
 from secure_fl.flower.transport import Requester
 from secure_fl.heads.fitting import train_heads, whole_path
 from secure_fl.heads.head import Head, head_inputs, head_path, load_head, save_head
@@ -96,13 +97,17 @@ class HeadKeeper:
         return {"features": data.n_features, "names": names, "schema": data.schema}
 
     def train(
-        self, described: Mapping[str, Any], identity: Identity | None = None
+        self,
+        described: Mapping[str, Any],
+        identity: Identity | None = None,
+        taken: Taken | None = None,
     ) -> dict[str, Any]:
         """Trains the head of a federation, unless it is kept already, and answers its fingerprint.
 
         Args:
             described: the federation, by the server.
             identity: signs it; the head then waits for the others' signatures (`confirm`).
+            taken: in place of the plan's scaling and promise, where all clients' moments say it.
 
         A head of the same records and settings is never released twice: another federation of some
         of the same clients gets the head that is here.
@@ -114,13 +119,17 @@ class HeadKeeper:
             dp.BudgetError: the ledger's budget does not allow the release.
         """
         data = self._load()
-        manifest = self._agreed(described, data)
-        origin = self._recipe.origin(manifest, data)
+        scaling = self._scaling if taken is None else taken.scaling
+        manifest = self._agreed(described, data, scaling)
+        recipe = self._recipe
+        if taken is not None:
+            recipe = attrs.evolve(recipe, privacy=taken.promise)
+        origin = recipe.origin(manifest, data)
         run = self._folder / manifest.fingerprint[:16]
         if identity is not None and not run.exists():
             run = run.with_name(run.name + UNCONFIRMED)
         if not run.exists():
-            self._keep(run, manifest, data, origin)
+            self._keep(run, manifest, data, origin, taken)
         elif _origin(run) != origin:
             raise InputError(
                 f"{run}: keeps a head of other records or settings; move it away to train anew"
@@ -163,7 +172,7 @@ class HeadKeeper:
         told = {"federation": manifest.fingerprint, "plan": self._description}
         return b"federation of heads", wire.fingerprint(told)
 
-    def _agreed(self, described: Mapping[str, Any], data: Dataset) -> Manifest:
+    def _agreed(self, described: Mapping[str, Any], data: Dataset, scaling: Scaling) -> Manifest:
         """The manifest that plan and records give for the server's choice of clients."""
         clients = tuple(described["clients"])
         expected = self._recipe.manifest(
@@ -172,7 +181,7 @@ class HeadKeeper:
             n_features=data.n_features,
             features=data.features,
             schema=data.schema,
-            **scaling_facts(self._scaling),
+            **scaling_facts(scaling),
             encoder_fingerprint=described["encoder_fingerprint"],
         )
         if self._agreed_on is not None:
@@ -184,7 +193,9 @@ class HeadKeeper:
             raise FederationError("server: a federation of other facts than the plan and records")
         return expected
 
-    def _keep(self, run: Path, manifest: Manifest, data: Dataset, origin: str) -> None:
+    def _keep(
+        self, run: Path, manifest: Manifest, data: Dataset, origin: str, taken: Taken | None
+    ) -> None:
         runs = sorted(path.parent for path in self._folder.glob(f"*/{ORIGIN}"))
         earlier = next((path for path in runs if _origin(path) == origin), None)
         make_folder(self._folder, mode=0o700)
@@ -192,7 +203,7 @@ class HeadKeeper:
             if earlier is None:
                 # Before anything is booked: what was spent must not be lost for want of room.
                 free = reserve(aside, run_room([(len(data), data.n_features)]))
-                head, statements = self._trained(manifest, data)
+                head, statements = self._trained(manifest, data, taken)
                 free()
                 save_head(aside, head, manifest)
                 save_statements(aside, statements)
@@ -210,10 +221,10 @@ class HeadKeeper:
             (aside / ORIGIN).write_text(json.dumps({"origin": origin}) + "\n", encoding="utf-8")
 
     def _trained(
-        self, manifest: Manifest, data: Dataset
+        self, manifest: Manifest, data: Dataset, taken: Taken | None
     ) -> tuple[Head, list[tuple[str, dp.Statement]]]:
-        plan, ledger = self._recipe.privacy, self._ledger
-        own = self._name, head_inputs(data, self._scaling), data.y
+        plan, ledger = self._recipe.privacy if taken is None else taken.promise, self._ledger
+        own = self._name, head_inputs(data, manifest.scaling_map), data.y
         source = {self._name: whole_path(data.source)}
         if plan is None:
             if ledger is not None:
@@ -223,6 +234,8 @@ class HeadKeeper:
         if ledger is None:
             raise PrivacyError("private heads need a ledger; name one in the node's configuration")
         head, statement = train_private_head(*own, manifest, plan, ledger, source[self._name])
+        if taken is not None and taken.assumed is not None:
+            statement = attrs.evolve(statement, assumptions=(*statement.assumptions, taken.assumed))
         return head, [(self._name, statement)]
 
 

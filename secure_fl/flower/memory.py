@@ -65,7 +65,7 @@ class Memory:
             "version": _VERSION,
             **{"epoch": "", "now": {}, "starts": {}, "member": None, "sums": []},
             **{"setup": None, "sum": None},
-            **{"private_sums": 0, "cohorts": [], "unfinished": 0},
+            **{"private_sums": 0, "cohorts": [], "unfinished": 0, "scaled": []},
             **{"messages": [], "answered": None, "begun": ""},
         }
         if not self._file.exists():

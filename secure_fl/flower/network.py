@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from secure_fl.data import Scaling
 from secure_fl.errors import FederationError, ProtocolError, QuorumError, StepError
 from secure_fl.federation.agreement import describe_call
 from secure_fl.federation.assembly import checked_clients
@@ -34,6 +35,7 @@ from secure_fl.federation.secure import SecureAggregation
 from secure_fl.federation.trees import Array, Structure, Tree, leaf_shapes, split_leaves
 from secure_fl.federation.vector import Asked, Private, VectorSum
 from secure_fl.flower.descriptions import as_array, describe_parameters, structure_of
+from secure_fl.flower.scaled import described, told
 from secure_fl.flower.transport import Requester, Transport
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ class NetworkFederation(Federation):
         time_out: seconds that a node has for one message.
         description: of the federation, a value of the wire encoding; masked sums come about only
             with nodes that were told the same (`Node`).
+        scaling: that nodes apply, where the plan scales by moments; then a part of the description,
+            which is a mapping.
 
     Raises:
         FederationError, PrivacyError: as `Federation`.
@@ -70,7 +74,11 @@ class NetworkFederation(Federation):
         privacy: ClientPrivacy | None = None,
         time_out: float = 600.0,
         description: Any = None,
+        scaling: Scaling | None = None,
     ) -> None:
+        more = {} if scaling is None else {"scaling": told(scaling)}
+        if scaling is not None:
+            description = described(description, told(scaling))
         # Their records are elsewhere; weights come with their answers where the server may know.
         nobody = np.zeros((0, 0)), np.zeros(0)
         clients = checked_clients([Client(name, *nobody, weight=1.0) for name in names])
@@ -92,7 +100,7 @@ class NetworkFederation(Federation):
             privacy=privacy,
             description=description,
         )
-        self._start(options, NetworkEngine(clients, options, Requester(exchange, time_out)))
+        self._start(options, NetworkEngine(clients, options, Requester(exchange, time_out), more))
 
     def features(self) -> int:
         """Columns of the clients' features, as every node that is there says.
@@ -108,14 +116,17 @@ class NetworkFederation(Federation):
 class _Remote:
     """Steps on the nodes, for sums without masks; see `secure_fl.federation.executor.Runtime`."""
 
-    def __init__(self, line: Requester, epoch: str, weights: dict[str, float]) -> None:
+    def __init__(
+        self, line: Requester, epoch: str, weights: dict[str, float], more: Mapping[str, Any]
+    ) -> None:
         self._requester = line
+        self._more = more
         self._epoch = epoch
         self._weights = weights
 
     def run(self, call: Call, names: Sequence[str]) -> Iterator[tuple[str, Tree]]:
         """What each client returns that answers in time, in the order of the names."""
-        request = {"do": "run", **describe_call(call, self._epoch)}
+        request = {"do": "run", **describe_call(call, self._epoch), **self._more}
         answers = self._requester.request(dict.fromkeys(names, request))
         for name, answer in answers.items():
             raise_failure(name, call, answer)
@@ -183,24 +194,32 @@ class NetworkEngine(Engine):
         clients: placeholders that carry the names.
         options: checked.
         line: to the nodes.
+        more: what they are told with every step, beside the call.
     """
 
     _repeats = False
 
-    def __init__(self, clients: tuple[Client, ...], options: Options, line: Requester) -> None:
+    def __init__(
+        self,
+        clients: tuple[Client, ...],
+        options: Options,
+        line: Requester,
+        more: Mapping[str, Any],
+    ) -> None:
         super().__init__(clients, options, 1)
         self._requester = line
         self._setups = SetUps()
         # Tells nodes a server that repeats a round from one that goes on.
         self._epoch = secrets.token_hex(8)
-        self._runtime = _Remote(line, self._epoch, self._weights)
+        self._more = more
+        self._runtime = _Remote(line, self._epoch, self._weights, more)
 
     def _told(self, call: Call) -> Mapping[str, Any]:
-        return describe_call(call, self._epoch)
+        return {**describe_call(call, self._epoch), **self._more}
 
     def features(self) -> int:
         """See `NetworkFederation.features`."""
-        hello = {"do": "hello"}
+        hello = {"do": "hello", **self._more}
         answers = self._requester.request(dict.fromkeys(self.names, hello))
         if not answers:
             raise QuorumError(f"none of the {len(self.names)} clients answers; start their nodes")

@@ -7,18 +7,15 @@ is answered once even if two processes are asked at the same time (a lock on the
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dp import BudgetError, StorageError
 from secure_fl.crypto.keys import KEY, Directory, Identity, Member
 from secure_fl.errors import (
     FederationError,
     InputError,
-    PrivacyError,
     ProtocolError,
     QuorumError,
     StepError,
@@ -26,21 +23,20 @@ from secure_fl.errors import (
 from secure_fl.federation import wire
 from secure_fl.federation.agreement import agreement
 from secure_fl.federation.client import Client
-from secure_fl.federation.codes import PackedCodes
 from secure_fl.federation.executor import Call, InProcess
-from secure_fl.federation.privacy import GRID_BITS, Grid, NoiseSource
-from secure_fl.federation.secagg.encoding import Words
 from secure_fl.federation.secagg.messages import check_version
 from secure_fl.federation.secagg.parameters import PROTOCOL, Parameters
 from secure_fl.federation.secagg.setup import SetUp
 from secure_fl.federation.steps import find_step
-from secure_fl.federation.trees import LowRank, SparseArray, Tree, flatten, is_finite
-from secure_fl.flower.descriptions import as_array, describe, encoding_of, parameters_of
+from secure_fl.federation.trees import Tree, flatten, is_finite
+from secure_fl.flower.descriptions import as_array, describe, parameters_of
 from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.kept_client import KeptClient
 from secure_fl.flower.memory import Memory
 from secure_fl.flower.policy import NodePolicy
+from secure_fl.flower.scaled import Scaled, scaling_in
 from secure_fl.flower.transport import ANSWER, REQUEST, dropped
+from secure_fl.flower.vectors import codes_of, under_noise, vector_of
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +58,7 @@ class Node:
         heads: trains and keeps the client's heads, where the plan is of heads.
         description: of the federation as this node was told, a value of the wire encoding; masked
             sums come about only among parties that have the same.
+        scaled: has the records in place of `load`, where the plan scales them by moments.
     """
 
     def __init__(
@@ -75,6 +72,7 @@ class Node:
         terms: NodePolicy | None = None,
         heads: HeadKeeper | None = None,
         description: Any = None,
+        scaled: Scaled | None = None,
     ) -> None:
         self.name = name
         self._load = load
@@ -84,7 +82,7 @@ class Node:
         self._terms = terms or NodePolicy()
         self._heads = heads
         self._description = description
-        self._common = wire.fingerprint(description)
+        self._scaled = scaled
 
     def answer(self, request: bytes, message: str = "") -> bytes:
         """The answer to one request; what fails here is told by its kind alone.
@@ -146,13 +144,13 @@ class Node:
     def _answer(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         match request["do"]:
             case "hello":
-                client = self._load()
+                client = self._client(request, kept)
                 return {"name": self.name, "features": int(client.features.shape[1])}
             case "name":
                 return {"name": self.name}
             case "run":
                 self._terms.check_bare()
-                client = self._load()
+                client = self._client(request, kept)
                 tree = self._run(request, kept, client)
                 return {"tree": tree, "weight": client.weight}
             case "begin":
@@ -162,12 +160,37 @@ class Node:
             case "facts" if self._heads is not None:
                 return self._heads.facts()
             case "head" if self._heads is not None:
-                signs = None if self._directory is None else self._identity
-                return self._heads.train(request["federation"], signs)
+                return self._head(self._heads, request["federation"], kept)
             case "confirm head" if self._heads is not None and self._directory is not None:
                 found = request["federation"], request["signatures"]
                 return self._heads.confirm(*found, self._directory)
         raise FederationError(f"server: asks for {request['do']!r}, which this node does not do")
+
+    def _head(
+        self, heads: HeadKeeper, federation: Mapping[str, Any], kept: dict[str, Any]
+    ) -> dict[str, Any]:
+        signs = None if self._directory is None else self._identity
+        if self._scaled is None:
+            return heads.train(federation, signs)
+        taken = self._scaled.take(scaling_in(federation), kept)
+        return heads.train(federation, signs, taken)
+
+    def _client(self, asked: Mapping[str, Any], kept: dict[str, Any]) -> Client:
+        """With its records as a request, or the sum that is running, wants them."""
+        if self._scaled is not None:
+            return self._scaled.client(asked, kept)
+        if asked.get("scaling") is not None:
+            raise ProtocolError("server: tells a scaling, the plan has none by moments")
+        return self._load()
+
+    def _told(self, asked: Mapping[str, Any]) -> Any:
+        """The federation's description, as far as the server has told it."""
+        if self._scaled is None:
+            return self._description
+        return self._scaled.described(self._description, asked)
+
+    def _insists(self, asked: Mapping[str, Any]) -> NodePolicy:
+        return self._terms if self._scaled is None else self._scaled.terms(self._terms, asked)
 
     # ----------------------------------------------------------------------------------- steps
 
@@ -195,33 +218,37 @@ class Node:
         check_version(request.get("protocol", 1), "server")
         coding = request["coding"]
         # Of what was really told, and what follows is computed with; never taken from the server.
-        agreed = agreement(request, coding, self._description)
-        parameters = parameters_of(request["sum"], agreed, self._common)
+        description, terms = self._told(request), self._insists(request)
+        agreed = agreement(request, coding, description)
+        parameters = parameters_of(request["sum"], agreed, wire.fingerprint(description))
         if self._directory is not None and not set(parameters.names) <= set(self._directory):
             raise ProtocolError("server: a sum with clients that are not in the directory")
-        self._terms.check_cohort(parameters, kept["cohorts"])
-        self._terms.check_unfinished(kept["unfinished"])
-        self._terms.check_masked(parameters, coding, kept["private_sums"])
+        terms.check_cohort(parameters, kept["cohorts"])
+        terms.check_unfinished(kept["unfinished"])
+        terms.check_masked(parameters, coding, kept["private_sums"])
         member = self._member(parameters.session, kept)
         setup = self._enter(parameters, member, kept)
-        client = self._load()
+        client = self._client(request, kept)
         asked = request["step"], tuple(request["broadcast"])
-        price = self._terms.price(asked[0], client, parameters, coding, asked[1])
-        if price is not None and self._terms.ledger is not None:
-            self._terms.ledger.check(price)
+        price = terms.price(asked[0], client, parameters, coding, asked[1])
+        if price is not None and terms.ledger is not None:
+            later = () if self._scaled is None else self._scaled.later(request, client)
+            terms.ledger.check(price, *later)
         tree = self._run(request, kept, client)
         structure, leaves = flatten(tree)
         if not all(map(is_finite, leaves)):
             return {"refused": True, "protocol": PROTOCOL}
-        vector = _as_vector(leaves)
-        self._terms.check_masked(parameters, coding, kept["private_sums"], len(vector))
+        vector = vector_of(leaves)
+        terms.check_masked(parameters, coding, kept["private_sums"], len(vector))
         protocol = KeptClient(member, parameters, setup=setup)
         running = {
             "sum": request["sum"],
             "agreed": as_array(agreed),
             "structure": structure.text(),
-            "codes": self._codes(coding, client.weight, vector),
+            "codes": codes_of(self.name, coding, client.weight, vector),
             "coding": coding,
+            "step": request["step"],
+            "scaling": request.get("scaling"),
             "asked": None if price is None else asked,
             "paid": False,
         }
@@ -283,15 +310,17 @@ class Node:
         kept: dict[str, Any],
     ) -> tuple[bytes, dict[str, Any]]:
         """The masked vector, paid for; and what is running then."""
-        codes = self._noisy(running["coding"], running["codes"], parameters)
+        codes = under_noise(running["coding"], running["codes"], parameters)
         masked = client.mask(message, codes, running["structure"])
-        return masked, {**running, "codes": None, "paid": self._pay(running, parameters, kept)}
+        paid = self._pay(running, parameters, kept)
+        return masked, {**running, "codes": None, "paid": paid}
 
     def _go_on(self, request: Mapping[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
         running = kept["sum"]
         if running is None:
             raise ProtocolError(f'client "{self.name}": no sum is running')
-        parameters = parameters_of(running["sum"], running["agreed"].tobytes(), self._common)
+        common = wire.fingerprint(self._told(running))
+        parameters = parameters_of(running["sum"], running["agreed"].tobytes(), common)
         member = self._member(parameters.session, kept)
         setup = self._setup(parameters, member, kept)
         # Taken out first: after an error the client is silent for the rest of the set-up.
@@ -305,10 +334,10 @@ class Node:
                 answer, running = self._mask(client, message, running, parameters, kept)
             case "confirm":
                 answer = client.confirm(message)
-                self._terms.check_survivors(client.survivors, kept["cohorts"])
+                self._insists(running).check_survivors(client.survivors, kept["cohorts"])
             case _:
                 answer = client.unmask(message)
-                if self._terms.check_survivors(client.survivors, kept["cohorts"]):
+                if self._insists(running).check_survivors(client.survivors, kept["cohorts"]):
                     kept["cohorts"] = [*kept["cohorts"], list(client.survivors)]
                 kept["unfinished"] -= int(running["paid"])
         self._keep_sum(client, parameters, running, kept)
@@ -323,18 +352,20 @@ class Node:
         on the records has left, and a server must have brought others to seal their shares first:
         for this sum, or for the set-up that it is one of.
         """
-        coding = running["coding"]
+        price = None
         if running["asked"] is not None and self._terms.ledger is not None:
             step, broadcast = running["asked"]
-            price = self._terms.price(step, self._load(), parameters, coding, tuple(broadcast))
+            asked = self._client(running, kept), parameters, running["coding"], tuple(broadcast)
+            price = self._terms.price(step, *asked)
             assert price is not None
             self._terms.ledger.spend(price)
-        elif "sigma" in coding:
+        elif "sigma" in running["coding"]:
             kept["private_sums"] += 1
-        else:
-            return False
-        kept["unfinished"] += 1
-        return True
+        if self._scaled is not None:
+            self._scaled.gave(running, kept, self._terms.honest(parameters), price)
+        paid = price is not None or "sigma" in running["coding"]
+        kept["unfinished"] += int(paid)
+        return paid
 
     def _member(self, session: bytes, kept: dict[str, Any]) -> Member:
         if self._identity is None or self._directory is None:
@@ -352,49 +383,9 @@ class Node:
         seed: bytes = found["seed"].tobytes()
         return Member(self.name, self._identity, self._directory, session, lambda _: seed)
 
-    def _codes(self, coding: Mapping[str, Any], weight: float, vector: Any) -> Any:
-        """Codes without noise and masks; what was moved to the clip stays in this node's log."""
-        if "sigma" in coding:
-            if not 0 < coding["steps"] <= 1 << GRID_BITS:
-                raise FederationError(f"server: a grid of {coding['steps']} steps")
-            codes, clipped = Grid(coding["clip"], coding["steps"]).place(vector)
-            outside = int(clipped)
-        else:
-            encoding = encoding_of(coding)
-            if coding["weighted"]:
-                if weight > coding["largest"]:
-                    raise FederationError(
-                        f'client "{self.name}": weighs {weight:g}, the public bound is'
-                        f" {coding['largest']:g}; raise it (max-weight)"
-                    )
-                share = weight / coding["largest"]
-                vector = np.append(vector * share, share * encoding.clip)
-            codes, outside = encoding.encode(vector)
-        if outside:
-            log.info('client "%s": moved to the clip %d times', self.name, outside)
-        return codes
-
-    def _noisy(self, coding: Mapping[str, Any], codes: Any, parameters: Parameters) -> Words:
-        if "sigma" not in coding:
-            return codes
-        # A fresh secret for every sum: nothing is ever repeated under the same noise.
-        noise = NoiseSource().draw(coding["sigma"], codes, parameters.context)
-        return encoding_of(coding).wrap(codes + noise)
-
 
 def _may_book(request: Mapping[str, Any]) -> bool:
     """Whether a request may spend of the ledger, which cannot be taken back."""
     return request["do"] in {"mask", "head"} or (
         request["do"] == "begin" and request["sum"]["place"] != 0
     )
-
-
-def _as_vector(leaves: Sequence[Any]) -> Any:
-    """All leaves end to end, float64; raises PrivacyError for those that do not add up."""
-    if any(isinstance(leaf, SparseArray | LowRank | PackedCodes) for leaf in leaves):
-        raise PrivacyError(
-            "a sparse array, low-rank matrix or quantised vector cannot be aggregated securely:"
-            " positions tell on the client, and factors and codes do not add up"
-        )
-    flat = [np.asarray(leaf).ravel().astype(np.float64, copy=False) for leaf in leaves]
-    return np.concatenate(flat) if flat else np.zeros(0)

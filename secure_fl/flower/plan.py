@@ -11,12 +11,17 @@ import dp
 from secure_fl.data import Scaling, check_scale
 from secure_fl.errors import InputError
 from secure_fl.flower.head_recipe import HeadRecipe
-from secure_fl.privacy.promises import ReleasePromise
+from secure_fl.privacy.promises import ClientPromise, Promise, RecordPromise, ReleasePromise
+from secure_fl.trainers.feature_moments import SPREADS, Spread
 from secure_fl.trainers.linear_settings import LinearSettings
+from secure_fl.trainers.methods.kahm import KAHMHeads, RecordPrivateHeads
 from secure_fl.trainers.registry import hiding_records, make, methods
+from secure_fl.trainers.settings import Settings
+from secure_fl.training.preparing import by_length, known_scaling, refuse_votes
+from secure_fl.training.released_scaling import MomentsClip, read_moments_clip
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold", "features"} | {
-    *("offsets", "spreads"),
+    *("scaling", "moments-clip", "offsets", "spreads"),
 }
 _LINEAR = {"secure", "seed", "checkpoint", "max-weight"} | {
     *("client-epsilon", "client-delta", "clip", "ledger"),
@@ -49,8 +54,13 @@ class Plan:
         secure, seed: of a linear model: whether sums are masked, and the experiment's randomness.
         out: run folder that the server writes; must not exist.
         scale: constant factor on all features.
-        offsets, spreads: of every feature, public: it becomes (x - offset) / spread before the
-            factor; both empty for features as they are.
+        scaling: what is done to every feature before the factor: none, range (by offsets and
+            spreads), or a `Spread` by all clients' means and deviations, which one masked sum
+            gives. "" is range where there are offsets, and else none.
+        offsets, spreads: of every feature, public: it becomes (x - offset) / spread; both empty
+            where there are none. Beside a promise and a `Spread`, the ranges that records are
+            clipped to before they are summed.
+        moments_clip: in their place: a public L2 norm of a record, or LOW,HIGH of every feature.
         wait: seconds that the start waits for clients.
         time_out: seconds that a node has for one message.
         threshold: clients that must be left in a sum, or must have a head.
@@ -72,6 +82,7 @@ class Plan:
     secure: bool = False
     seed: int = 0
     scale: float = 1.0
+    scaling: str = ""
     offsets: tuple[float, ...] = ()
     spreads: tuple[float, ...] = ()
     wait: float = 60.0
@@ -88,12 +99,54 @@ class Plan:
     norm: float | None = None
     ledger: Path | None = None
     federation: Path | None = None
+    moments_clip: MomentsClip | None = None
+
+    @property
+    def spread(self) -> Spread | None:
+        """What features are divided by, where all clients' moments say it; else None."""
+        return next((word for word in SPREADS if word == self.scaling), None)
 
     @property
     def scaling_map(self) -> Scaling:
-        """What is done to every feature."""
-        if not self.offsets and not self.spreads:
-            return Scaling(factor=self.scale)
+        """What is done to every feature, where no client must be asked for it."""
+        return Scaling(factor=self.scale) if self.spread or not self._ranges else self._by_ranges
+
+    @property
+    def moments_within(self) -> MomentsClip | None:
+        """What records are clipped to before their moments are summed; None where nothing is."""
+        if self.spread and self._ranges:
+            return attrs.evolve(self._by_ranges, factor=1.0)
+        return self.moments_clip
+
+    @property
+    def moments(self) -> list[Any]:
+        """What a scaling by moments is of and for, as a value of the wire encoding."""
+        kind = "moments" if self.promise is None else "released"
+        clip = repr(self.moments_within)
+        return [list(self.clients), float(self.scale), self.spread, self.by_length, kind, clip]
+
+    @property
+    def promise(self) -> Promise | None:
+        """What every client or record is promised, if anything."""
+        if isinstance(self.recipe, HeadRecipe) and self.recipe.privacy is not None:
+            return self.recipe.privacy
+        if self.epsilon is not None:
+            return RecordPromise(epsilon=self.epsilon, delta=self.delta, norm=self.norm)
+        if self.client_epsilon is None:
+            return None
+        return ClientPromise(epsilon=self.client_epsilon, delta=self.client_delta, clip=self.clip)
+
+    @property
+    def by_length(self) -> bool:
+        """Whether records should be of length 1 when they are scaled by moments."""
+        return isinstance(self.recipe, HeadRecipe) or by_length(self.recipe)
+
+    @property
+    def _ranges(self) -> bool:
+        return bool(self.offsets or self.spreads)
+
+    @property
+    def _by_ranges(self) -> Scaling:
         return Scaling(kind="range", factor=self.scale, offsets=self.offsets, spreads=self.spreads)
 
     @property
@@ -111,7 +164,8 @@ class Plan:
             "recipe": repr(self.recipe),
             "secure": self.secure,
             "seed": self.seed,
-            **({"scaling": self.scaling_map.to_json()} if self.offsets else {}),
+            **({"scaling": self._by_ranges.to_json()} if self.offsets else {}),
+            **({"moments": [self.spread, repr(self.moments_clip)]} if self.spread else {}),
         }
 
 
@@ -146,9 +200,11 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         rest[name] = _listed(name, rest.get(name, ""))
     if "scale" in rest:
         check_scale(rest["scale"])
+    if "moments_clip" in rest:
+        rest["moments_clip"] = read_moments_clip(str(rest["moments_clip"]))
     if method in HEADS:
         plan = Plan(recipe=_head_recipe(recipe), **rest)
-        _ = plan.scaling_map  # refuses numbers that make none
+        _check_scaling(plan)
         if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
             raise InputError(f"{method}: needs epsilon, norm and ledger")
         return plan
@@ -165,10 +221,41 @@ def _listed(name: str, text: Any) -> tuple[float, ...]:
         raise InputError(f"{name}: expected numbers, with commas, one a feature") from None
 
 
+def _check_scaling(plan: Plan) -> None:
+    if plan.offsets or plan.spreads:
+        Scaling(kind="range", factor=plan.scale, offsets=plan.offsets, spreads=plan.spreads)
+    if plan.scaling not in ("", "none", "range", *SPREADS):
+        words = ", ".join(("none", "range", *SPREADS))
+        raise InputError(f"scaling: {plan.scaling!r}, expected one of {words}")
+    if (plan.scaling == "range") > bool(plan.offsets):
+        raise InputError("scaling: range needs offsets and spreads (flower app --public FILE)")
+    if plan.offsets and (plan.scaling == "none" or plan.moments_clip is not None):
+        raise InputError(
+            "offsets: public ranges have no use beside scaling none or moments-clip; leave them out"
+        )
+    word: Any = "none" if plan.spread is None else plan.spread
+    known_scaling(word, plan.scale, plan.promise, _asked_of(plan.recipe), plan.moments_within)
+    if plan.spread is None:
+        return
+    if isinstance(plan.recipe, HeadRecipe) and plan.recipe.rule == "votes":
+        refuse_votes()
+    if plan.promise is not None and plan.checkpoint is not None:
+        raise InputError(
+            "scaling: a run that goes on from a checkpoint would release means and deviations anew;"
+            " leave out checkpoint, or scale by public ranges"
+        )
+
+
+def _asked_of(recipe: LinearSettings | HeadRecipe) -> Settings:
+    if isinstance(recipe, LinearSettings):
+        return recipe
+    return KAHMHeads() if recipe.method == "kahm" else RecordPrivateHeads()
+
+
 def _checked(plan: Plan) -> Plan:
     recipe = plan.recipe
     assert isinstance(recipe, LinearSettings)
-    _ = plan.scaling_map  # refuses numbers that make none
+    _check_scaling(plan)
     if plan.secure and plan.max_weight is None and not recipe.unweighted:
         raise InputError("max-weight: missing; a public bound on the records of one client")
     if recipe.random_features and plan.features is None:

@@ -180,7 +180,7 @@ class NodePolicy:
             raise PrivacyError(
                 f"server: asks for a sum without noise, this node adds {self.noise:g}"
             )
-        honest = self._honest(parameters)
+        honest = self.honest(parameters)
         if honest < 1:
             raise PrivacyError("server: a sum of which no honest client is surely left")
         # On a coarse grid the parts' sum is worth less than their deviation says.
@@ -219,7 +219,7 @@ class NodePolicy:
         if self.ledger is None:
             return None
         promise = find_promise(step)
-        honest = self._honest(parameters)
+        honest = self.honest(parameters)
         if promise is None or honest < 1:
             raise PrivacyError(f"server: asks for {step}, whose noise this node cannot book")
         found = promise(client, honest, len(parameters.names), *broadcast)
@@ -234,5 +234,6 @@ class NodePolicy:
             )
         return found.event
 
-    def _honest(self, parameters: Parameters) -> int:
+    def honest(self, parameters: Parameters) -> int:
+        """Clients whose vectors are surely in the sum and who tell the server nothing."""
         return max(0, parameters.fewest - self.colluding)

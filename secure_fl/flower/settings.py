@@ -14,6 +14,7 @@ from secure_fl.data import (
     Dataset,
     ReadOptions,
     Records,
+    Scaling,
     assemble,
     read_client,
 )
@@ -26,6 +27,7 @@ from secure_fl.flower.heads import HeadKeeper
 from secure_fl.flower.node import Node
 from secure_fl.flower.plan import Plan, read_plan
 from secure_fl.flower.policy import NodePolicy
+from secure_fl.flower.scaled import Scaled
 from secure_fl.heads.manifest import load_manifest
 
 _NODE = {"name", "data", "state", "identity", "directory", "label-column", "heads"} | {
@@ -131,15 +133,17 @@ class Owner:
         import secure_fl.trainers.linear  # noqa: F401  # as above: registers steps
 
         plan = read_plan(run)
+        load = _warm(lambda scaling: self._client(plan, scaling), self._data)
         return Node(
             self.name,
-            _warm(lambda: self._client(plan), self._data),
+            lambda: load(plan.scaling_map),
             self.state,
             identity=self._identity,
             directory=self._directory,
             terms=self._terms,
             heads=self._keeper(plan),
             description=plan.description,
+            scaled=None if plan.spread is None else Scaled(plan, load),
         )
 
     def records(self) -> Records:
@@ -172,19 +176,21 @@ class Owner:
             self._agreed,
         )
 
-    def _client(self, plan: Plan) -> Client:
+    def _client(self, plan: Plan, scaling: Scaling | None) -> Client:
         from secure_fl.training.linear import model_inputs, random_features
 
         found = self._dataset(plan)
+        if scaling is None:
+            return Client(self.name, found.X, found.y)
         if isinstance(plan.recipe, HeadRecipe):
             from secure_fl.heads.record_private import released_inputs
 
             if plan.recipe.method == "kahm":
                 raise InputError("server: asks for a sum, the plan is of heads")
-            inputs = released_inputs(found.X, plan.scaling_map, found.where)
+            inputs = released_inputs(found.X, scaling, found.where)
             return Client(self.name, inputs, found.y)
         random = random_features(plan.recipe, found.n_features, plan.seed)
-        inputs = model_inputs(found.X, plan.recipe, plan.scaling_map, random, found.where)
+        inputs = model_inputs(found.X, plan.recipe, scaling, random, found.where)
         return Client(self.name, inputs, found.y)
 
     def _dataset(self, plan: Plan) -> Dataset:
@@ -204,17 +210,19 @@ class Owner:
         return found
 
 
-def _warm(read: Callable[[], Client], file: Path) -> Callable[[], Client]:
-    """The same client again, with what it has derived, while its file is the same."""
-    kept: dict[tuple[int, ...], Client] = {}
+def _warm(
+    read: Callable[[Scaling | None], Client], file: Path
+) -> Callable[[Scaling | None], Client]:
+    """The same client again, with what it has derived, while file and scaling are the same."""
+    kept: dict[tuple[Any, ...], Client] = {}
 
-    def load() -> Client:
+    def load(scaling: Scaling | None) -> Client:
         with placed(file):
             facts = file.stat()
-        key = facts.st_ino, facts.st_size, facts.st_mtime_ns
+        key = scaling, facts.st_ino, facts.st_size, facts.st_mtime_ns
         if key not in kept:
             kept.clear()
-            kept[key] = read()
+            kept[key] = read(scaling)
         return kept[key]
 
     return load

@@ -1,7 +1,6 @@
 """A member's line to a service: signed requests, and responses that are checked."""
 
 import hashlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Self
 import httpx
 from attrs import frozen
 
+from fhe.envelope import load_json
 from secure_fl.errors import AwayError, ServiceError
 from secure_fl.files import digest_of, placed
 from secure_fl.heads.manifest import Manifest
@@ -50,6 +50,15 @@ class Reply:
     status: int
     content: bytes
     signed: bool
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The JSON object that it holds; empty where it holds something else."""
+        try:
+            found = load_json(self.content)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 @frozen
@@ -317,19 +326,11 @@ def _passing(reply: Reply) -> bool:
     if not reply.signed:
         return reply.status >= 500
     # Something on the way sent the request twice, and the second was heard first.
-    return reply.status == 409 and _refusal(reply).get("reason") == "replayed"
-
-
-def _refusal(reply: Reply) -> dict[str, Any]:
-    try:
-        found = json.loads(reply.content)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return reply.status == 409 and reply.told.get("reason") == "replayed"
 
 
 def _text(reply: Reply) -> str:
     # Of an unsigned refusal nothing is believed; it is shown to a person, short.
-    detail = _refusal(reply).get("detail")
+    detail = reply.told.get("detail")
     text = detail if isinstance(detail, str) else reply.content[:300].decode(errors="replace")
     return " ".join("".join(c if c.isprintable() else " " for c in text[:300]).split())

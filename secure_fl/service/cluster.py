@@ -23,7 +23,7 @@ from secure_fl.service.channel import Channel
 from secure_fl.service.coordinator import TrainingCircle, read_circle, read_party
 from secure_fl.service.members import Member
 from secure_fl.service.slice_job import Dropped, Job, Sources, Tick
-from secure_fl.service.slices import EVALUATOR, Slice, as_json
+from secure_fl.service.slices import EVALUATOR, Slice
 
 PATIENCE = 60.0
 """Seconds without any worker before a batch is given up."""
@@ -72,7 +72,7 @@ class Remote:
             reply = self.channel.heard("POST", "/slices", body, what=f'worker "{self.name}"')
             if reply.status == 200:
                 return reply.content
-            told = as_json(reply.content)
+            told = reply.told
             if reply.status == 202:
                 tick(_steps(told))
                 time.sleep(max(0.0, asked + PAUSE - time.monotonic()))

@@ -9,7 +9,6 @@ import json
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import attrs
 
@@ -84,12 +83,3 @@ def release() -> str:
         except PackageNotFoundError:
             found.append(f"{name} none")
     return ", ".join([*found, platform.machine()])
-
-
-def as_json(content: bytes) -> dict[str, Any]:
-    """A reply's JSON object; empty where it holds something else."""
-    try:
-        found = load_json(content)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

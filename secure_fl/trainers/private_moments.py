@@ -11,6 +11,7 @@ A deviation is at least what the noise alone would give: a feature that hardly v
 than the others, and noise never makes one loud.
 """
 
+import json
 import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -18,13 +19,27 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from dp import Event, Gaussian
-from dp.adjacency import Adjacency
+from dp.adjacency import (
+    Adjacency,
+    Membership,
+    Record,
+    adjacency_from_json,
+    adjacency_to_json,
+)
 from secure_fl.data import Scaling
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.federation.steps import NoisySum, promise_of
 from secure_fl.objectives.base import Array, Features
 from secure_fl.trainers.feature_moments import Spread, scaling_by
-from secure_fl.trainers.linear._record_noise import GRID, SumNoise, clipped, with_noise
+from secure_fl.trainers.linear._record_noise import (
+    GRID,
+    SumNoise,
+    booked,
+    clipped,
+    promised,
+    with_noise,
+)
 
 Changed: TypeAlias = Literal["replace", "add-remove", "element"]
 """How neighbouring data sets differ: a record replaced, one added or removed, or one entry of a
@@ -80,6 +95,10 @@ class PublicClip:
                 f"moments: {len(self.centres)} public ranges, the records have {X.shape[1]}"
                 " features"
             )
+        usable = np.isfinite(self.centres).all() and np.isfinite(self.halves).all()
+        if self.halves.shape != self.centres.shape or not usable or (self.halves <= 0).any():
+            # A server may have sent them; a quotient that is no number has no bound.
+            raise InputError("moments: a public range is not finite, or ends below its start")
         dense = X if isinstance(X, np.ndarray) else X.toarray()
         with np.errstate(over="ignore"):
             rows: Array = (dense.astype(np.float64) - self.centres) / self.halves
@@ -115,10 +134,12 @@ class NoisyFeatureMoments:
     Attributes:
         clip: public.
         sigma: of one client's part of the noise, in grid steps.
+        unit: of the event that the sum is, as `dp.adjacency` writes it in JSON.
     """
 
     clip: PublicClip
     sigma: float
+    unit: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +150,7 @@ class ReleasedMoments:
         means: of every feature, shape (d,), within the public ranges.
         deviations: shape (d,), above 0 and at most half of the range, or the norm.
         floored: features whose deviation is what the noise alone would give.
-        event: digest of the event in the ledger.
+        event: digest of the event in the ledger; "" where only clients elsewhere have books.
     """
 
     means: Array
@@ -158,6 +179,25 @@ def local_private_moments(client: Client, ask: NoisyFeatureMoments) -> Tree:
     return with_noise(moment_sums(ask.clip.applied(client.features), ball=ask.clip.ball), ask.sigma)
 
 
+@promise_of(local_private_moments)
+def private_moments_of(
+    client: Client, fewest: int, most: int, ask: NoisyFeatureMoments
+) -> NoisySum:
+    """What that sum costs, as any of its clients can tell."""
+    features = client.features.shape[1]
+    unit = adjacency_from_json(json.loads(ask.unit))
+    sensitivity = ask.clip.sensitivity(changed_by(unit))
+    found = booked(sensitivity, 2 * features + 1, ask.sigma, fewest, most)
+    return promised(moments_event(features, unit, found), len(client), 1.0, ask.sigma)
+
+
+def changed_by(unit: Adjacency) -> Changed:
+    """How neighbours of a unit differ: an element as far as it can."""
+    if isinstance(unit, Membership):
+        return "add-remove"
+    return "replace" if isinstance(unit, Record) else "element"
+
+
 def moments_event(features: int, unit: Adjacency, multiplier: float) -> Event:
     """That sum in the books."""
     what = f"noisy means and deviations of {features} features, for their scaling"
@@ -178,15 +218,18 @@ def noise_of_moments(
     return SumNoise.sized(fed, clip.sensitivity(changed), size, multiplier)
 
 
-def private_moments(fed: Federation, clip: PublicClip, noise: SumNoise) -> tuple[Array, Array, int]:
+def private_moments(
+    fed: Federation, clip: PublicClip, noise: SumNoise, unit: Adjacency
+) -> tuple[Array, Array, int]:
     """Means, deviations and how many of these are floored, by one sum that is booked already.
 
     Args:
         fed: clients with their features as they are, under secure aggregation.
         clip: public.
         noise: of the sum.
+        unit: of its event; a client with books of its own books the same.
     """
-    ask = NoisyFeatureMoments(clip, noise.sigma)
+    ask = NoisyFeatureMoments(clip, noise.sigma, json.dumps(adjacency_to_json(unit)))
     total = np.asarray(fed.sum(local_private_moments, ask))
     count = max(1.0, float(total[-1]))
     first, second = np.split(total[:-1] / count, 2)

@@ -1,7 +1,7 @@
 """What is done to features before a method sees them, and what a promise of privacy forbids."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import attrs
 
@@ -84,12 +84,19 @@ def refuse_private_facts(method: Settings, scaling: AskedScaling, tried: Sequenc
             " would depend on them; tune on public records, and give the settings as options"
         )
     if (scaling if isinstance(scaling, str) else scaling.kind) not in ("none", "range"):
-        # Released ones too: every vote would pay for them.
-        raise InputError(
-            "scaling: means and deviations are of all clients' records, and under the rule votes"
-            " every vote would depend on them; scale by public ranges (--scaling range --public"
-            " FILE), or not (--scaling none)"
-        )
+        refuse_votes()
+
+
+def refuse_votes() -> NoReturn:
+    """Refuses means and deviations under the rule votes; released ones too, all votes would pay.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(
+        "scaling: means and deviations are of all clients' records, and under the rule votes"
+        f" every vote would depend on them; {OTHERWISE}"
+    )
 
 
 def known_scaling(

@@ -25,9 +25,9 @@ from secure_fl.privacy.promises import Promise, RecordPromise, ReleasePromise, r
 from secure_fl.trainers.feature_moments import Spread
 from secure_fl.trainers.linear._record_noise import SumNoise
 from secure_fl.trainers.private_moments import (
-    Changed,
     PublicClip,
     ReleasedMoments,
+    changed_by,
     moments_event,
     noise_of_moments,
     private_moments,
@@ -45,6 +45,23 @@ RELEASE_SHARE = 0.1
 """Of epsilon that moments alone would cost beside releases per element, whose noise adds up less
 well with Gaussian noise, and beside sampled steps."""
 OTHERWISE = "scale by public ranges (--scaling range --public FILE), or not (--scaling none)"
+
+
+def read_moments_clip(text: str) -> MomentsClip:
+    """What people write: NORM, or LOW,HIGH.
+
+    Raises:
+        InputError: neither.
+    """
+    try:
+        numbers = tuple(float(each) for each in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) == 1:
+        return numbers[0]
+    if len(numbers) != 2:
+        raise InputError(f"moments-clip {text[:80]!r}: expected NORM or LOW,HIGH")
+    return numbers[0], numbers[1]
 
 
 def clip_of(clip: MomentsClip, features: int) -> PublicClip:
@@ -113,14 +130,12 @@ class _Terms:
     """How a promise is divided.
 
     Attributes:
-        changed: how its neighbours differ.
         unit: of its events.
         multiplier: of the moments' noise.
         left: promise of what follows.
         later: its event, as far as it is known beforehand.
     """
 
-    changed: Changed
     unit: Adjacency
     multiplier: float
     left: Any
@@ -155,9 +170,7 @@ def terms_of(promise: RecordPromise | ReleasePromise, features: int) -> _Terms:
         unit: Adjacency = dp.Record(promise.norm) if replaced else dp.Membership("record")
         left: Any = attrs.evolve(promise, epsilon=epsilon, whole=promise.epsilon)
         later = dp.Event("planned", unit, gaussian=dp.Gaussian(rest))
-        return _Terms(
-            changed=promise.adjacency, unit=unit, multiplier=moments, left=left, later=later
-        )
+        return _Terms(unit=unit, multiplier=moments, left=left, later=later)
     if isinstance(promise.adjacency, dp.Record):
         # Whole records are hidden by Gaussian noise alone.
         moments, _, epsilon = split(promise.epsilon, promise.delta)
@@ -167,7 +180,6 @@ def terms_of(promise: RecordPromise | ReleasePromise, features: int) -> _Terms:
         kept = (1 - RELEASE_SHARE) * promise.epsilon
         left = attrs.evolve(promise, epsilon=kept, delta=promise.delta / 2)
     return _Terms(
-        changed="element" if isinstance(promise.adjacency, dp.Element) else "replace",
         unit=promise.adjacency,
         multiplier=moments,
         left=left,
@@ -192,8 +204,7 @@ class ReleasedScaling:
     factor: float
     unit_rows: bool
     released: ReleasedMoments | None = None
-    _of_records: str = ""
-    _parts: int = 0
+    _said: str = ""
 
     def __call__(
         self,
@@ -216,21 +227,37 @@ class ReleasedScaling:
                 spent.
             QuorumError: fewer clients survived than the threshold; the books keep the event.
         """
-        terms, names = terms_of(promise, clients[0].n_features), [each.name for each in clients]
+        with _summing(clients, seed) as fed:
+            return self.over(fed, clients[0].n_features, promise, books)
 
-        def room(spent: dp.Event) -> dp.Ledger:
-            return _checked(promise, names, books, spent, terms.later)
+    def over(
+        self,
+        fed: Federation,
+        features: int,
+        promise: RecordPromise | ReleasePromise,
+        books: Path | Shelf | None,
+    ) -> tuple[Scaling, Any]:
+        """As a call, of any federation under secure aggregation.
 
-        sized = terms.changed, terms.unit, terms.multiplier
-        scaling, noise = self._released(clients, sized, room, seed)
-        if terms.changed == "element":
-            public = clip_of(self.clip, clients[0].n_features)
-            ratio = public.sensitivity("element") / public.sensitivity("replace")
-            record = dp.compose([], [dp.Gaussian(noise.multiplier * ratio)], promise.delta)
-            self._of_records = (
-                f". For whole records the means and deviations alone imply {record.epsilon:.4g} at"
-                f" delta {promise.delta:g}, which adds up with what the release implies"
-            )
+        Args:
+            fed: clients with their features as they are.
+            features: d.
+            promise: of the whole run.
+            books: as `train`; None where clients elsewhere have books of their own, and they alone.
+
+        Raises:
+            InputError, dp.BudgetError, QuorumError: as a call.
+        """
+        terms = terms_of(promise, features)
+
+        def room(spent: dp.Event) -> dp.Ledger | None:
+            if books is None:
+                return None
+            return _checked(promise, fed.names, books, spent, terms.later)
+
+        scaling, noise = self._released(fed, features, terms.unit, terms.multiplier, room)
+        if isinstance(promise, ReleasePromise):
+            self._said = assumed(promise, self.clip, features, fed.threshold, noise.multiplier)
         return scaling, terms.left
 
     def beside_steps(
@@ -261,29 +288,25 @@ class ReleasedScaling:
             left = replace(promise, beside=spent.gaussian.noise_multiplier)
             return room(left, spent)
 
-        scaling, _ = self._released(clients, ("add-remove", unit, alone), planned, seed)
+        with _summing(clients, seed) as fed:
+            scaling, _ = self._released(fed, clients[0].n_features, unit, alone, planned)
         return scaling, left
 
     def _released(
         self,
-        clients: Sequence[Dataset] | Sequence[TargetSet],
-        sized: tuple[Changed, Adjacency, float],
-        room: Callable[[dp.Event], dp.Ledger],
-        seed: int,
+        fed: Federation,
+        features: int,
+        unit: Adjacency,
+        multiplier: float,
+        room: Callable[[dp.Event], dp.Ledger | None],
     ) -> tuple[Scaling, SumNoise]:
-        changed, unit, multiplier = sized
-        if len(clients) < 2:
-            raise InputError("scaling: 1 client, its sum would be its own; 2 are needed")
-        features = clients[0].n_features
         public = clip_of(self.clip, features)
-        members = [Client(each.name, each.X, each.y) for each in clients]
-        with Federation(members, seed=seed, aggregation=SecureAggregation()) as fed:
-            noise = noise_of_moments(fed, public, multiplier, changed)
-            spent = moments_event(features, unit, noise.multiplier)
-            # Before anything is spent: both fit, or neither is begun.
-            digest = room(spent).spend(spent)
-            facts = private_moments(fed, public, noise)
-            self._parts = fed.threshold
+        noise = noise_of_moments(fed, public, multiplier, changed_by(unit))
+        spent = moments_event(features, unit, noise.multiplier)
+        # Before anything is spent: both fit, or neither is begun.
+        ledger = room(spent)
+        digest = "" if ledger is None else ledger.spend(spent)
+        facts = private_moments(fed, public, noise, unit)
         self.released = ReleasedMoments(*facts, event=digest)
         found = self.released.scaling(self.factor, unit_rows=self.unit_rows, spread=self.spread)
         return found, noise
@@ -295,13 +318,8 @@ class ReleasedScaling:
 
         Their epsilon is their own; what both cost together is in the running total of the books.
         """
-        said = (
-            f"{SCALED}, of records clipped to public numbers, under the noise of at least"
-            f" {self._parts} clients that follow the protocol; the books hold"
-            f" both{self._of_records}"
-        )
         return [
-            (name, attrs.evolve(each, assumptions=(*each.assumptions, said)))
+            (name, attrs.evolve(each, assumptions=(*each.assumptions, self._said)))
             for name, each in statements
         ]
 
@@ -313,6 +331,40 @@ class ReleasedScaling:
             f"scaling: means and deviations of {features} features were released for a part of the"
             f" promise; {found.floored} deviations are below their noise and stand at it"
         )
+
+
+def assumed(
+    promise: ReleasePromise, clip: MomentsClip, features: int, parts: int, multiplier: float
+) -> str:
+    """What the statement of a head's release says of a scaling that was released before.
+
+    Args:
+        promise: of the whole run.
+        clip: public, of the moments.
+        features: d.
+        parts: clients whose noise is surely in the moments.
+        multiplier: of that noise, as booked.
+    """
+    of_records = ""
+    if isinstance(promise.adjacency, dp.Element):
+        public = clip_of(clip, features)
+        ratio = public.sensitivity("element") / public.sensitivity("replace")
+        record = dp.compose([], [dp.Gaussian(multiplier * ratio)], promise.delta)
+        of_records = (
+            f". For whole records the means and deviations alone imply {record.epsilon:.4g} at"
+            f" delta {promise.delta:g}, which adds up with what the release implies"
+        )
+    return (
+        f"{SCALED}, of records clipped to public numbers, under the noise of at least {parts}"
+        f" clients that follow the protocol; the books hold both{of_records}"
+    )
+
+
+def _summing(clients: Sequence[Dataset] | Sequence[TargetSet], seed: int) -> Federation:
+    if len(clients) < 2:
+        raise InputError("scaling: 1 client, its sum would be its own; 2 are needed")
+    members = [Client(each.name, each.X, each.y) for each in clients]
+    return Federation(members, seed=seed, aggregation=SecureAggregation())
 
 
 def _checked(

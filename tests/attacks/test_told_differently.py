@@ -33,7 +33,7 @@ from tests.secure_fl.trainers.linear.federations import pool
 ATTACK = Attack(
     name="asks the nodes of one masked sum for different things",
     holds="the training server, and what it tells each node: step, broadcast, settings, seeds,"
-    " codes, noise, plan",
+    " codes, noise, plan, scaling",
     before="the victim's update, exact to the fixed-point step; with noise 1.0 promised 0.4 to"
     " 0.55 of the clip; a sum of noise that had faded, booked at its full price",
     after="nothing: keys, seals and confirmations of nodes that were told differently do not meet",
@@ -237,8 +237,33 @@ def test_codes_that_differ_are_not_booked_for_less_than_they_are_worth(
 )
 def test_nodes_with_different_plans_have_no_sum(tmp_path: Path, changed: dict[str, Any]) -> None:
     """The server ships each machine its configuration: features of the others scaled to nothing."""
-    write_parties(tmp_path)
-    public = json.loads((tmp_path / "members.json").read_text())
+    node, names = _of_plans(tmp_path, changed)
+    cheat = Cheat(node, names, 3)
+    request = cheat.request(local_gradient, OBJECTIVE, np.zeros((7, 3)))
+    assert cheat.sum(dict.fromkeys(names, request)) is None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_nor_have_nodes_that_were_told_different_scalings_by_moments(
+    tmp_path: Path, apart: bool
+) -> None:
+    """The server alone knows the moments, and tells the scaling: the others' to nothing."""
+    node, names = _of_plans(tmp_path, {}, scaling="moments")
+    cheat = Cheat(node, names, 3)
+    constants = {"kind": "moments", "factor": 1.0, "offsets": np.zeros(6)}
+    own, others = ({**constants, "spreads": np.full(6, each)} for each in (1.0, 1e150))
+    request = cheat.request(local_gradient, OBJECTIVE, np.zeros((7, 3)))
+    requests = {name: {**request, "scaling": others if apart else own} for name in names}
+    requests["c0"] = {**request, "scaling": own}
+    assert (cheat.sum(requests) is None) == apart
+
+
+def _of_plans(
+    folder: Path, changed: dict[str, Any], **settings: Any
+) -> tuple[Callable[[str], Any], list[str]]:
+    """Three nodes, c0 of a plan and the others of a changed one."""
+    write_parties(folder)
+    public = json.loads((folder / "members.json").read_text())
     plan = {
         "clients": ",".join(public),
         "classes": ",".join(CLASSES),
@@ -246,19 +271,17 @@ def test_nodes_with_different_plans_have_no_sum(tmp_path: Path, changed: dict[st
         "out": "run",
         "secure": True,
         "max-weight": 100.0,
+        **settings,
     }
 
     def node(name: str) -> Any:
         own = {
-            "data": str(tmp_path / "clients" / f"{name}.npz"),
-            "state": str(tmp_path / name),
-            "identity": str(tmp_path / f"{name}.key"),
-            "directory": str(tmp_path / "members.json"),
+            "data": str(folder / "clients" / f"{name}.npz"),
+            "state": str(folder / name),
+            "identity": str(folder / f"{name}.key"),
+            "directory": str(folder / "members.json"),
             "secure": True,
         }
         return make_node(own, plan if name == "c0" else {**plan, **changed})
 
-    cheat = Cheat(node, list(public), 3)
-    request = cheat.request(local_gradient, OBJECTIVE, np.zeros((7, 3)))
-    learned = cheat.sum(dict.fromkeys(public, request))
-    assert learned is None
+    return node, list(public)

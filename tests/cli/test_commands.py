@@ -576,3 +576,33 @@ def test_flower_app_prints_the_command_of_the_docs(tmp_path):
     )
     start = f"securefl train {tmp_path}/app --runtime flower --superlink NAME --out /models/first"
     assert start in " ".join(out.split())
+
+
+def test_flower_app_scales_models_of_masked_sums_and_says_where_nothing_is_scaled(work, tmp_path):
+    common = ("--clients", "a,b,c", "--classes", "0,1", "--out", "/models/first", "--json")
+
+    def written(name, *options):
+        out, err = securefl("flower", "app", tmp_path / name, *common, *options)
+        return json.loads(out)["config"], err
+
+    config, err = written("model", "--max-weight", 10)
+    assert (config["scaling"], err) == ("moments", "")
+    for name, options in (("plain", ("--aggregate", "plain")), ("heads", ("--method", "kahm"))):
+        config, err = written(name, *options)
+        assert "scaling" not in config
+        assert "features are not scaled; give --scaling moments, floored or common" in err
+    private = ("--method", "kahm-record-private", "--set", "epsilon=8", "--set", "norm=4")
+    private = (*private, "--set", "ledger=books", "--scaling", "floored")
+    config, _ = written("released", *private, "--moments-clip", "0,1")
+    assert (config["scaling"], config["moments-clip"]) == ("floored", "0,1")
+    public = work / "digits" / "test.npz"
+    config, _ = written("ranges", *private, "--public", public)
+    assert len(config["offsets"].split(",")) == 64
+    command = ("flower", "app", tmp_path / "no", *common[:6], "--max-weight", 10)
+    for more, message in (
+        (("--scaling", "range"), "--scaling range needs --public"),
+        (("--scaling", "moments", "--public", public), "--public has no meaning without"),
+    ):
+        _, err = securefl(*command, *more, check=2)
+        assert message in err
+    assert "needs public bounds" in refused("flower", "app", tmp_path / "no", *common[:6], *private)

@@ -1,10 +1,9 @@
 """Answers to a run's messages, as its server gets them."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from secure_fl.flower.superlink.messages import ARRIVING, inflate
+from secure_fl.flower.superlink.messages import inflate
 
 if TYPE_CHECKING:
     from flwr.app import Message
@@ -24,7 +23,7 @@ class Answers:
     def __init__(self, grid: "Grid") -> None:
         self._grid: Any = grid
         self._direct = hasattr(grid, "_runtime_client")
-        self._arriving: dict[str, tuple[Any, list[str], dict[str, bytes], float]] = {}
+        self._arriving: dict[str, tuple[Any, list[str], dict[str, bytes]]] = {}
 
     def look(self, waiting: Sequence[str]) -> list[tuple[str, "Message | None"]]:
         """What came since the last look.
@@ -33,7 +32,8 @@ class Answers:
             waiting: names of the messages that have no answer yet.
 
         Returns:
-            The message that is answered, and the answer; None where it will not come whole.
+            The message that is answered, and the answer; None where it will not come whole: the
+            SuperLink gave its rest up.
         """
         if not self._direct:
             found = self._grid.pull_messages(waiting)
@@ -50,19 +50,18 @@ class Answers:
         found = self._grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=waiting))
         for head, tree in zip(found.messages_list, found.message_object_trees, strict=True):
             parts = [each.object_id for each in iterate_object_tree(tree)]
-            late = time.monotonic() + ARRIVING
-            self._arriving[head.metadata.reply_to_message_id] = head, parts, {}, late
+            self._arriving[head.metadata.reply_to_message_id] = head, parts, {}
 
     def _fetch(self, asked: str) -> "tuple[str, Message | None] | None":
         from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
 
         grid = self._grid
         client, node, run = grid._runtime_client, grid.node, grid.run.run_id
-        head, parts, contents, late = self._arriving[asked]
+        head, parts, contents = self._arriving[asked]
         while parts:
             request = PullObjectRequest(node=node, run_id=run, object_id=parts[0])
             found = client.PullObject(request)
-            if not found.object_found or time.monotonic() > late:
+            if not found.object_found:
                 del self._arriving[asked]
                 return asked, None
             if not found.object_available:

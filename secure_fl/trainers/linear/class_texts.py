@@ -5,13 +5,13 @@ through embeds them. They cost no privacy, as long as whoever writes them does n
 """
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fhe.envelope import load_json
 from secure_fl.errors import InputError
 from secure_fl.objectives.base import Array
 
@@ -66,10 +66,10 @@ def read_class_prior(
     """
     try:
         content = path.read_bytes()
-        value = json.loads(content)
+        value = load_json(content)
     except OSError as error:
         raise InputError(f"{path}: class texts cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise InputError(f"{path}: class texts are no JSON; see docs/trainers.md") from None
     texts = texts_of(value, classes, str(path))
     embedded = embed([text for each in texts for text in each])

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,18 @@ from secure_fl.federation import wire
 from secure_fl.flower.transport import ANSWER, REQUEST
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.train import train as train_in_process
 from tests.secure_fl.flower.consortium import CLASSES, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
 
 pytest.importorskip("flwr", reason="needs the extra `flower` (pip install securefl[flower])")
 
+from flwr.app import Message
+
 from secure_fl.flower.app import GridTransport
 from secure_fl.flower.app_settings import settings_of_app
 from secure_fl.flower.plan import read_plan
-from secure_fl.flower.superlink import Arrived, Line
+from secure_fl.flower.superlink import Answers, Arrived, Line, content_of, new_content
 from secure_fl.flower.training import train
 from tests.secure_fl.flower.here import Here, Seat, bundle, superlink
 
@@ -66,10 +69,6 @@ class Killed(BaseException):
 
 def ask(grid: Any, node: int, request: dict[str, Any], seconds: float = 30.0) -> dict[str, Any]:
     """One request to one node, and what it answered."""
-    from flwr.app import Message
-
-    from secure_fl.flower.superlink import content_of, new_content
-
     message = Message(new_content(wire.encode(request, kind=REQUEST)), node, "query", ttl=seconds)
     (number,) = grid.push_messages([message])
     end = time.monotonic() + seconds
@@ -83,13 +82,15 @@ def ask(grid: Any, node: int, request: dict[str, Any], seconds: float = 30.0) ->
 
 
 def test_runs_plain_and_masked_have_the_weights_of_one_process(here: Here, parties: Path) -> None:
-    """Byte for byte where sums are plain; up to the codes where they are masked."""
+    """Byte for byte where sums are plain, the scaling too; up to the codes where all are masked."""
     seats = [Seat(here, node_config(parties, name)) for name in NAMES]
     clients = read_clients(parties / "clients")
     settings = linear("dkrr", ridge=0.1)
+    once = train_in_process(clients, settings, scaling="moments").model
+    plain = trained(here, config(parties, "plain", scaling="moments"))
+    assert plain.tobytes() == once.weights.tobytes()
+    assert LinearModel.load(parties / "plain").scaling_map == once.scaling_map
     expected = train_linear_model(clients, settings).model.weights
-    plain = trained(here, config(parties, "plain"))
-    assert plain.tobytes() == expected.tobytes()
     masked = trained(here, config(parties, "masked", secure=True, max_weight=100.0))
     np.testing.assert_allclose(masked, expected, atol=1e-6)
     for seat in seats:
@@ -179,6 +180,51 @@ def test_a_node_killed_at_a_message_answers_it_once_when_it_is_back(
     assert seat.numbers[0] == seat.numbers[1]
     kept = _kept(parties / "c0" / "state")
     assert len(kept["messages"]) == 1
+    here.finish(grid)
+    seat.stop()
+
+
+class CutAtContent(Cut):
+    """The process ends when the SuperLink has the head of the answer, and all of it but some."""
+
+    sends = 0
+
+    def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
+        if type(request).__name__ == "PushObjectRequest":
+            if not self.sends:
+                raise Killed
+            self.sends -= 1
+        return super()._call(method, request)
+
+
+class CutWithinContent(CutAtContent):
+    sends = 1
+
+
+@pytest.mark.parametrize("kind", [CutAtContent, CutWithinContent])
+def test_an_answer_whose_head_was_taken_by_the_server_is_sent_to_its_end(
+    here: Here, parties: Path, kind: type[Line]
+) -> None:
+    """The SuperLink forgets a question as soon as its server has seen the answer's head."""
+    seat = Seat(here, node_config(parties, "c0"), kind)
+    grid = here.run(config(parties))
+    content = new_content(wire.encode({"do": "hello"}, kind=REQUEST))
+    (number,) = grid.push_messages([Message(content, seat.numbers[0], "query", ttl=60.0)])
+    seat.wait()
+    assert isinstance(seat.ended, Killed)
+    answers = Answers(grid)
+    assert answers.look([number]) == []
+    seat.start()
+    end = time.monotonic() + 30
+    while not (found := answers.look([number])):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    ((asked, reply),) = found
+    assert asked == number
+    assert reply is not None
+    answer = content_of(reply)
+    assert answer is not None
+    assert wire.decode(answer, kind=ANSWER)["features"] == 7
     here.finish(grid)
     seat.stop()
 

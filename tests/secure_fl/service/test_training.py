@@ -38,6 +38,7 @@ from secure_fl.service.serving import Address
 from secure_fl.service.trainee import Trainee
 from secure_fl.training.linear import train_linear_model
 from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.train import train as train_in_process
 from tests.cli.command import run
 from tests.secure_fl.flower.consortium import CLASSES, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
@@ -155,6 +156,17 @@ def test_answers_that_are_sent_twice_and_messages_that_come_twice_change_nothing
     settings = linear("fednewton", rounds=1, safeguard=False, ridge=0.1)
     once = train_linear_model(read_clients(folder / "clients"), settings).model.weights
     np.testing.assert_allclose(found, once, atol=1e-6)
+
+
+def test_moments_over_the_channel_scale_as_in_one_process_though_messages_come_twice(
+    folder: Path,
+) -> None:
+    found = trained(folder, config(folder, scaling="moments", rounds=1), Twice)
+    settings = linear("fednewton", rounds=1, safeguard=False, ridge=0.1)
+    clients = read_clients(folder / "clients")
+    once = train_in_process(clients, settings, scaling="moments").model
+    assert found.tobytes() == once.weights.tobytes()
+    assert LinearModel.load(folder / "run").scaling_map == once.scaling_map
 
 
 def fetch(channel: Channel, last: str = "", answer: bytes = b"") -> Reply:

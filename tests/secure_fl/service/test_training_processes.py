@@ -16,8 +16,9 @@ from secure_fl.data import read_clients
 from secure_fl.demo.credentials import write_certificates
 from secure_fl.demo.flower_parties import Loopback, loopback
 from secure_fl.flower.app import write_app
-from secure_fl.training.linear import train_linear_model
+from secure_fl.training.fitted import FittedModel
 from secure_fl.training.linear_model import LinearModel
+from secure_fl.training.train import train
 from tests.secure_fl.flower import consortium
 from tests.secure_fl.flower.consortium import CLASSES, LONGEST, NAMES, node_config, write_parties
 from tests.secure_fl.methods import linear
@@ -67,10 +68,12 @@ def weights(net: Loopback, name: str) -> Any:
     return LinearModel.load(net.folder / f"{name}.run").weights
 
 
-def in_process(net: Loopback, *, secure: bool = False) -> Any:
+def in_process(net: Loopback, **options: Any) -> Any:
     clients = read_clients(net.folder / "clients")
     settings = linear("fednewton", rounds=ROUNDS, **OPTIONS)
-    return train_linear_model(clients, settings, secure=secure).model.weights
+    fitted = train(clients, settings, **options)
+    assert isinstance(fitted, FittedModel)
+    return fitted.model.weights
 
 
 @pytest.mark.slow  # a minute of processes that start and are killed
@@ -97,13 +100,16 @@ def test_nodes_killed_between_two_messages_and_started_again_are_not_missed(
 def test_a_server_that_was_killed_goes_on_from_its_checkpoint_to_the_same_bytes(
     net: Loopback,
 ) -> None:
-    kept = str(net.folder / "run.checkpoint")
-    begin(net, "first", checkpoint=kept)
+    """Scaled by all clients' moments, which nobody is asked for again."""
+    scaled: dict[str, Any] = {"scaling": "moments", "scale": 0.2}
+    options = {"checkpoint": str(net.folder / "run.checkpoint"), **scaled}
+    begin(net, "first", **options)
     wait_for(lambda: "round 5:" in net.log("first"), net, "first")
     net.kill("first")
-    assert begin(net, "second", checkpoint=kept).wait(timeout=LONGEST) == 0, net.log("second")
+    assert begin(net, "second", **options).wait(timeout=LONGEST) == 0, net.log("second")
     assert "round 0:" not in net.log("second")
-    assert weights(net, "second").tobytes() == in_process(net).tobytes()
+    assert "scaling: means and deviations" not in net.log("second")
+    assert weights(net, "second").tobytes() == in_process(net, **scaled).tobytes()
 
 
 @pytest.mark.slow  # half a minute of processes that start

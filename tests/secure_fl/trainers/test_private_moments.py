@@ -92,7 +92,7 @@ def released(clip, epsilon, members=None):
     members = [Client(each.name, each.X, each.y) for each in members or clients()]
     with Federation(members, aggregation=SecureAggregation()) as fed:
         noise = noise_of_moments(fed, clip, split(epsilon, DELTA)[0], "replace")
-        return private_moments(fed, clip, noise)
+        return private_moments(fed, clip, noise, dp.Record(1.0))
 
 
 def test_with_little_noise_they_are_the_pooled_moments_of_clipped_records():

@@ -231,6 +231,14 @@ def test_texts_of_a_file_are_embedded_by_the_encoder_in_the_classes_order(tmp_pa
     assert np.argmax(queries @ prior.directions, axis=1).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("content", [b"[", b"[" * 100_000, b'{"a": ["\\ud800"], "b": ["x"]}'])
+def test_files_that_hold_no_texts_are_refused(tmp_path: Path, content: bytes):
+    file = tmp_path / "texts.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"texts\.json: class texts are no JSON"):
+        read_class_prior(file, ("a", "b"), lambda texts: pytest.fail("reached the encoder"))
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
