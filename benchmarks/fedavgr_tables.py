@@ -28,7 +28,7 @@ from secure_fl.federation import Client, Federation
 DATA = (*LIBSVM_FEATURES, "mnist")
 CLIENTS = 10
 WIDTH = 100
-RATES = [0.1, 0.03, 0.01, 0.003, 0.001, 0.0003]
+RATES = [0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00003]
 """At the paper's scale of features; the paper does not say its rate."""
 WARM_UP, CLUSTERS = 10, 2
 """Of FL+HC: rounds before the clustering (Briggs et al. try 1 to 10), clusters (the paper's)."""
