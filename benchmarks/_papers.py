@@ -12,6 +12,7 @@ Cell: TypeAlias = str | int | float | None
 KAHM = "Kumar et al., operator-theoretic gradient-free federated learning"
 FEDNEWTON = "FedNewton: statistical optimality of Newton-type federated learning"
 FEDAVGR = "Wei et al., FedAvgR"
+FEDNL = "Safaryan et al., FedNL"
 FEDRCO = "FedRCO, robust second-order federated learning"
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from benchmarks._claims import OUT_OF_REACH, judged, mean_of
+from benchmarks._claims import judged, mean_of
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
+from benchmarks._places import PLACES
 from benchmarks._results import Result
 from fhe.envelope import write_atomic
 from secure_fl.pages import html
@@ -43,10 +44,11 @@ def render(results: Mapping[str, Result], questions: Mapping[str, str]) -> str:
             kind="lead",
         ),
         html.contents(
-            [("claims", "Claims of the papers")]
+            [("claims", "Claims of the papers"), ("places", "Tables and figures of the papers")]
             + [(f"bench-{name}", _title(name)) for name in results]
         ),
         _claims(results),
+        _places(),
         *_not_run(missing),
         *(_section(result) for result in results.values()),
     ]
@@ -58,7 +60,7 @@ def _title(name: str) -> str:
 
 
 def _claims(results: Mapping[str, Result]) -> Markup:
-    """One line a claim, judged by full runs alone, and what is out of reach here."""
+    """One line a claim, judged by full runs alone."""
     columns = ("paper", "where", "claim", "here", "found", "seeds", "benchmark", "test")
     rows = []
     for claim, verdict in judged(results):
@@ -71,9 +73,18 @@ def _claims(results: Mapping[str, Result]) -> Markup:
         "Claims of the papers",
         html.table("Judged by the figures of full runs alone", columns, rows),
         html.origin(MEASURED, "by the benchmark that stands in the line"),
-        html.paragraph("Not to be measured here:"),
-        html.bullets([f"{what}: {why}" for what, why in OUT_OF_REACH]),
         anchor="claims",
+    )
+
+
+def _places() -> Markup:
+    """What measures each table and figure of the papers, and what cannot be measured here."""
+    columns = ("paper", "where", "measured by", "not measured here, and why")
+    rows = [[each.paper, each.name, each.benchmark or "-", each.absent or "-"] for each in PLACES]
+    return html.section(
+        "Tables and figures of the papers",
+        html.table("Every one of them", columns, rows),
+        anchor="places",
     )
 
 

@@ -1,11 +1,15 @@
 """Claims are judged by the figures of full runs, either way, and by nothing else."""
 
+import html
+import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks._claims import CLAIMS, Verdict, counted, judged
 from benchmarks._harness import Table
+from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM, PAPER_TABLES
+from benchmarks._places import PLACES
 from benchmarks._report import render
 from benchmarks._results import Result
 from cli.bench import questions
@@ -13,8 +17,8 @@ from cli.bench import questions
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def result(benchmark, table, *, quick=False):
-    return Result(benchmark, "?", quick, (table,), (), {}, (0, 1), {}, 1.0)
+def result(benchmark, table, *, quick=False, **parameters):
+    return Result(benchmark, "?", quick, (table,), (), parameters, (0, 1), {}, 1.0)
 
 
 def table(name, columns, *rows):
@@ -76,17 +80,39 @@ def test_the_number_of_records_decides_if_few_hurt_and_many_help(pairs, verdict)
     assert verdicts("fednewton_synthetic", sizes(*pairs)) == [verdict]
 
 
-def test_a_gain_that_may_be_chance_is_none():
+PRINTED = {"rounds": 300, "mnist_rounds": 20, "epochs": 10}
+
+
+def regularised(rows, **parameters):
+    """The verdict on rows of (data, seeds, p against FedAvg, p against FedAvg at one rate)."""
     columns = ("data", "method", "seeds", "mean difference", "t", "p")
-    rows = [("a", "FedAvgR", 10, 0.5, 3.0, 0.01), ("b", "FedAvgR", 10, 0.5, 1.0, 0.3)]
-    rows.append(("a", "MMD", 10, 0.5, 3.0, 0.01))
-    made = table("FedAvgR against FedAvg, and single terms against none, in points", columns, *rows)
-    ((_, verdict),) = [
-        each
-        for each in judged({"fedavgr_tables": result("fedavgr_tables", made)})
-        if each[0].benchmark == "fedavgr_tables"
-    ]
-    assert verdict == Verdict("holds in part", "FedAvgR better than FedAvg, p < 0.05, on 1 of 2: a")
+    made = table("FedAvgR against FedAvg, and terms against none, in points", columns)
+    for name, seeds, own, same in rows:
+        for method, p in (("FedAvgR", own), ("all terms", same), ("MMD", 0.01)):
+            made.add(name, method, seeds, 0.5, 1.0, p)
+    run = result("fedavgr_tables", made, **{**PRINTED, **parameters})
+    found = judged({"fedavgr_tables": run})
+    (verdict,) = [verdict for claim, verdict in found if claim.benchmark == "fedavgr_tables"]
+    return verdict
+
+
+def test_a_gain_that_may_be_chance_or_the_rates_is_none():
+    rows = [("a", 10, 0.01, 0.01), ("b", 10, 0.3, 0.01), ("c", 10, 0.01, 0.3)]
+    verdict = regularised(rows)
+    assert verdict.holds == "holds in part"
+    assert verdict.found.endswith("on 1 of 3: a")
+
+
+def test_fewer_rounds_epochs_or_seeds_than_the_papers_judge_nothing():
+    row = ("a", 10, 0.01, 0.01)
+    assert regularised([row]).holds == "holds"
+    assert regularised([("a", 9, 0.01, 0.01)]).holds == "not judged"
+    assert regularised([("mnist", 10, 0.01, 0.01)]).holds == "not judged"
+    assert regularised([row], rounds=299).holds == "not judged"
+    assert regularised([row], epochs=9).holds == "not judged"
+    verdict = regularised([row, ("mnist", 10, 0.01, 0.01)])
+    assert verdict.holds == "holds"
+    assert verdict.found.endswith("10 seeds, and not judged: mnist")
 
 
 def test_bits_of_a_run_that_ended_early_are_a_lower_bound():
@@ -135,16 +161,29 @@ def test_deep_compression_is_compared_with_none_and_not_with_weak():
     assert verdicts_by_figure(needs)["figure 6"] == "holds"
 
 
-def test_personal_models_are_compared_with_personal_models():
-    columns = ("partition", "clients", "method", "global, own mix", "personal, own mix")
+def personal(rounds, **parameters):
+    columns = ("partition", "clients", "method", "rounds", "global, own mix", "personal, own mix")
     rows = [
-        ("2 classes", 10, "FedAvg", 93.0, None),
-        ("2 classes", 10, "FedAvg, tuned", None, 98.0),
-        ("2 classes", 10, "local only", 20.0, 99.0),
-        ("2 classes", 10, "FedRCO", 80.0, 98.5),
+        ("2 classes", 10, "FedAvg", rounds, 93.0, None),
+        ("2 classes", 10, "FedAvg, tuned", rounds, None, 98.0),
+        ("2 classes", 10, "local only", rounds, 20.0, 99.0),
+        ("2 classes", 10, "FedRCO", rounds, 80.0, 98.5),
     ]
-    made = table("accuracy in percent after the last round", columns, *rows)
-    assert verdicts("fedrco_tables", made) == ["holds", "holds", "does not hold"]
+    run = result(
+        "fedrco_tables", table("accuracy in percent after the last round", columns, *rows),
+        **parameters,
+    )  # fmt: skip
+    found = judged({"fedrco_tables": run})
+    return [verdict.holds for claim, verdict in found if claim.benchmark == "fedrco_tables"]
+
+
+def test_personal_models_are_compared_with_personal_models():
+    assert personal(25, search="intervals") == ["holds", "holds", "does not hold"]
+
+
+@pytest.mark.parametrize(("rounds", "search"), [(24, "intervals"), (25, "warm-up")])
+def test_a_run_or_a_search_shorter_than_the_inversion_intervals_judges_nothing(rounds, search):
+    assert personal(rounds, search=search) == ["not judged"] * 3
 
 
 def test_cases_are_counted():
@@ -163,4 +202,46 @@ def test_every_claim_names_a_benchmark_and_tests_that_exist():
 def test_the_page_has_a_line_for_every_claim():
     page = render({}, {})
     assert page.count("not judged") == len(CLAIMS)
-    assert "Not to be measured here" in page
+
+
+FILES = {
+    KAHM: "kahm.txt",
+    FEDNEWTON: "fednewton.txt",
+    FEDAVGR: "fedavgr.txt",
+    FEDNL: "fednl.txt",
+    FEDRCO: "fedrco.txt",
+}
+
+
+@pytest.mark.parametrize("kind", ["table", "figure"])
+@pytest.mark.parametrize("paper", FILES)
+def test_every_table_and_figure_of_a_paper_is_listed_once(shared, paper, kind):
+    """The oracle is the paper's own text: it speaks of the last one, and they have no gaps."""
+    text = (shared / "papers" / FILES[paper]).read_text(encoding="utf-8")
+    words = r"Tables?" if kind == "table" else r"Fig(?:ure|\.)s?"
+    last = max(map(int, re.findall(rf"\b{words} ?(\d+)", text)))
+    listed = [p for p in PLACES if (p.paper, p.kind) == (paper, kind)]
+    numbers = [n for place in listed for n in range(place.first, place.last + 1)]
+    assert numbers == list(range(1, last + 1))
+
+
+def test_what_is_listed_has_a_benchmark_or_a_reason_and_stands_on_the_page():
+    known, page = questions(), html.unescape(render({}, {}))
+    for place in PLACES:
+        assert place.absent or place.benchmark
+        assert not place.benchmark or place.benchmark in known
+        assert place.absent in page
+        assert place.name in page
+
+
+def test_the_papers_figures_and_claims_stand_with_the_benchmark_that_their_place_names():
+    where = {
+        (place.paper, f"{place.kind} {n}"): place.benchmark
+        for place in PLACES
+        for n in range(place.first, place.last + 1)
+    }
+    printed = [(each.paper, each.number.lower(), each.benchmark) for each in PAPER_TABLES]
+    claimed = [(c.paper, c.number.partition(",")[0], c.benchmark) for c in CLAIMS]
+    for paper, number, benchmark in printed + claimed:
+        if paper != "ours":
+            assert where[paper, number] == benchmark

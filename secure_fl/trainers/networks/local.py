@@ -3,15 +3,24 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from secure_fl.federation import Client, PrivacyError, broadcastable
 from secure_fl.trainers.networks.closed_form import ClosedForm, has_closed_form
-from secure_fl.trainers.networks.models import Array, Model, Network, load, to_tensor
+from secure_fl.trainers.networks.models import (
+    Array,
+    FourierModel,
+    Model,
+    Network,
+    load,
+    to_tensor,
+)
 from secure_fl.trainers.networks.promise import DPSGD
 from secure_fl.trainers.networks.regularizers import Regularization
 
@@ -86,19 +95,26 @@ def batches(
     Raises:
         PrivacyError: record-level privacy was asked for, which such batches do not give.
     """
+    size = training.batch_size
+    for order in passes(len(y), training, rng):
+        # One gathering a pass: its slices cost less than as many gatherings of a few rows.
+        taken = torch.from_numpy(order).to(X.device)
+        yield from zip(torch.split(X[taken], size), torch.split(y[taken], size), strict=True)
+
+
+def passes(
+    records: int, training: LocalTraining, rng: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    """The orders of a round's passes over that many records; errors as `batches`."""
     if training.privacy is not None:
         raise PrivacyError(
             "local training: this method's steps give no record-level privacy; take FedAvg, FedProx"
             " or FedAvgR, or client-level privacy (Federation.privacy)"
         )
-    size = training.batch_size
-    per_epoch = -(-len(y) // size)
+    per_epoch = -(-records // training.batch_size)
     left = training.steps or training.epochs * per_epoch
     while left:
-        order = rng.permutation(len(y))[: min(left, per_epoch) * size]
-        # One gathering a pass: its slices cost less than as many gatherings of a few rows.
-        taken = torch.from_numpy(order).to(X.device)
-        yield from zip(torch.split(X[taken], size), torch.split(y[taken], size), strict=True)
+        yield rng.permutation(records)[: min(left, per_epoch) * training.batch_size]
         left -= min(left, per_epoch)
 
 
@@ -168,11 +184,13 @@ def train(
         regularization: FedAvgR's terms; None for FedAvg and FedProx.
         drawn: samples of the global feature distribution, shape (m, D).
     """
+    # The MMD sees the samples' mean alone; it is the same for all batches.
+    centre = None if drawn is None else to_tensor(drawn, training.device).mean(0, keepdim=True)
+    if is_compiled(model, training):
+        return _by_compiled_loops(client, model, parameters, training, regularization, centre)
     network = network_of(client, model, training.device)
     values, gradients = as_vectors(network, parameters)
     start, velocity = values.clone(), torch.zeros_like(values)
-    # The MMD sees the samples' mean alone; it is the same for all batches.
-    centre = None if drawn is None else to_tensor(drawn, training.device).mean(0, keepdim=True)
     make = ClosedForm if has_closed_form(network, training.device) else Autograd
     differentiate = make(network, gradients, regularization, centre)
     for x, y in batches(*records_of(client, training.device), training, client.rng):
@@ -183,3 +201,37 @@ def train(
         values.sub_(velocity, alpha=training.learning_rate)
     change: Array = (values - start).cpu().numpy()
     return change
+
+
+LARGEST_BATCH, MOST_PARAMETERS = 64, 2**17
+"""Above either, a library's blocked products win over plain loops, or weights leave the cache."""
+
+
+def is_compiled(model: Model, training: LocalTraining) -> TypeGuard[FourierModel]:
+    """Whether local training of a model takes the loops of `compiled`."""
+    return (
+        isinstance(model, FourierModel)
+        and training.device == "cpu"
+        and training.batch_size <= LARGEST_BATCH
+        and model.classes <= model.width
+        and (model.features + model.classes) * model.width <= MOST_PARAMETERS
+    )
+
+
+def _by_compiled_loops(
+    client: Client,
+    model: FourierModel,
+    parameters: Array,
+    training: LocalTraining,
+    regularization: Regularization | None,
+    centre: Tensor | None,
+) -> Array:
+    from secure_fl.trainers.networks.compiled import Descent
+
+    X, y = (each.numpy() for each in records_of(client, "cpu"))
+    rates = training.learning_rate, training.momentum, training.proximal
+    middle = None if centre is None else centre.numpy()
+    descent = Descent(model, parameters, rates, regularization, middle)
+    for order in passes(len(y), training, client.rng):
+        descent.run(X, y, order, training.batch_size)
+    return descent.change()

@@ -269,15 +269,19 @@ def load(network: nn.Module, parameters: Array) -> None:
     Raises:
         ValueError: the vector's length is another one.
     """
-    size = sum(p.numel() for p in network.parameters())
-    if parameters.shape != (size,):
-        raise ValueError(f"parameters: found shape {parameters.shape}, the model has ({size},)")
+    check_size(parameters, sum(p.numel() for p in network.parameters()))
     flat = torch.from_numpy(np.array(parameters, dtype=np.float32))
     start = 0
     with torch.no_grad():
         for p in network.parameters():
             p.copy_(flat[start : start + p.numel()].reshape(p.shape))
             start += p.numel()
+
+
+def check_size(parameters: Array, size: int) -> None:
+    """Refuses a vector of another length with a ValueError."""
+    if parameters.shape != (size,):
+        raise ValueError(f"parameters: found shape {parameters.shape}, the model has ({size},)")
 
 
 def accuracy(model: Model, parameters: Array, X: Array, y: Array) -> float:

@@ -54,27 +54,34 @@ def test_the_closed_form_is_the_gradient_that_autograd_finds(
     assert torch.allclose(found[0], found[1], atol=2e-6, rtol=2e-5)
 
 
+LOCAL = "secure_fl.trainers.networks.local"
+
+
 @pytest.mark.parametrize("model", [FourierModel(3, 5, 8, 0.7), LinearModel(3, 5)])
-def test_training_is_the_same_by_either_gradient(clients, model, monkeypatch):
+@pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 5}])
+def test_training_is_the_same_by_any_gradient(clients, model, length, monkeypatch):
+    """By compiled loops, where they take the model, by the closed form, and by autograd."""
     from secure_fl.federation import Federation
 
-    found = []
-    for closed in (True, False):
-        if not closed:
-            monkeypatch.setattr(
-                "secure_fl.trainers.networks.local.has_closed_form", lambda network, device: False
-            )
+    def trained():
         states = fedavgr(
             Federation(clients, seed=2),
             model,
             start=NetworkState(model.initial(np.random.default_rng(0))),
             rounds=3,
-            training=LocalTraining(0.1, momentum=0.9, proximal=0.01),
+            training=LocalTraining(0.1, momentum=0.9, proximal=0.01, **length),
             regularization=Regularization(1e-3, 1e-2, 0.3),
         )
         *_, state = states
-        found.append(state.parameters)
-    assert np.allclose(found[0], found[1], atol=1e-5)
+        return state.parameters
+
+    found = [trained()]
+    monkeypatch.setattr(f"{LOCAL}.is_compiled", lambda model, training: False)
+    found.append(trained())
+    monkeypatch.setattr(f"{LOCAL}.has_closed_form", lambda network, device: False)
+    found.append(trained())
+    assert np.allclose(found[0], found[2], atol=1e-5)
+    assert np.allclose(found[1], found[2], atol=1e-5)
 
 
 def test_other_networks_and_devices_take_autograd():

@@ -1,0 +1,325 @@
+"""Local training on random Fourier features in machine code, where batches are small.
+
+With batches of ten records most of the time of `closed_form` goes to calling the libraries. The
+steps are the same to rounding. Import this module late: loading the compiler takes longer than the
+command line may.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from secure_fl.trainers.networks.models import Array, FourierModel, check_size
+from secure_fl.trainers.networks.regularizers import Regularization
+
+_SUMS = {"reassoc", "contract", "nsz"}
+"""Lets sums be made in any order, and leaves numbers that are not finite what they are."""
+
+
+class Weights(NamedTuple):
+    """Parameters as the loops take them, or a velocity of each.
+
+    Attributes:
+        phases: frequencies by input, shape (d, D).
+        offsets: shape (1, D).
+        head: W, shape (C, D).
+        bias: shape (1, C).
+    """
+
+    phases: Array
+    offsets: Array
+    head: Array
+    bias: Array
+
+
+class Rates(NamedTuple):
+    """Numbers of a step, float32."""
+
+    learning: np.float32
+    momentum: np.float32
+    proximal: np.float32
+    factor: np.float32
+    trace: np.float32
+    features: np.float32
+    mmd: np.float32
+
+
+class Descent:
+    """A client's descent from the global parameters, in float32.
+
+    Args:
+        model: random Fourier features, at least as many as classes.
+        parameters: of the global model, flat; unchanged.
+        rates: learning rate, momentum and proximal weight of a step.
+        regularization: FedAvgR's terms, or None.
+        centre: mean of the global features, shape (1, D); None leaves MMD out.
+
+    Raises:
+        ValueError: the vector's length is not the model's.
+    """
+
+    def __init__(
+        self,
+        model: FourierModel,
+        parameters: Array,
+        rates: tuple[float, float, float],
+        regularization: Regularization | None,
+        centre: Array | None,
+    ) -> None:
+        self._shape = model.classes, model.features, model.width
+        terms = regularization or Regularization()
+        mmd = 0.0 if centre is None else terms.mmd
+        numbers = (*rates, model.factor, terms.trace, terms.features, mmd)
+        self._rates = Rates(*map(np.float32, numbers))
+        self._centre = np.zeros((1, model.width), np.float32) if centre is None else centre
+        self._start = self._taken_apart(parameters)
+        self._values = Weights(*(part.copy() for part in self._start))
+        self._velocity = Weights(*map(np.zeros_like, self._start))
+
+    def run(self, records: Array, labels: Array, order: Array, size: int) -> None:
+        """One pass over the records in that order, in batches of that size."""
+        descend(
+            records,
+            labels,
+            order,
+            size,
+            self._start,
+            self._values,
+            self._velocity,
+            self._rates,
+            self._centre[0],
+        )
+
+    def change(self) -> Array:
+        """What the steps added to the parameters, flat."""
+        phases, *others = (now - then for now, then in zip(self._values, self._start, strict=True))
+        return np.concatenate([phases.T.reshape(-1), *(each.reshape(-1) for each in others)])
+
+    def _taken_apart(self, parameters: Array) -> Weights:
+        classes, inputs, width = self._shape
+        sizes = np.cumsum([inputs * width, width, classes * width, classes])
+        check_size(parameters, int(sizes[-1]))
+        flat = np.split(parameters.astype(np.float32), sizes[:-1])
+        phases = np.ascontiguousarray(flat[0].reshape(width, inputs).T)
+        return Weights(phases, flat[1][None], flat[2].reshape(classes, width), flat[3][None])
+
+
+def _compiled(function: Any) -> Any:
+    return njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")(function)
+
+
+@_compiled
+def descend(
+    records: Array,
+    labels: Array,
+    order: Array,
+    size: int,
+    start: Weights,
+    values: Weights,
+    velocity: Weights,
+    rates: Rates,
+    centre: Array,
+) -> None:
+    """Steps through one pass; changes `values` and `velocity`."""
+    classes, width = values.head.shape
+    features = np.empty((size, width), np.float32)
+    slopes, upstream = np.empty_like(features), np.empty_like(features)
+    residual = np.empty((size, classes), np.float32)
+    pull = np.zeros((classes, width), np.float32)
+    gradient, of_bias = np.empty(width, np.float32), np.empty(classes, np.float32)
+    for first in range(0, len(order), size):
+        rows = order[first : first + size]
+        n = len(rows)
+        map_records(records, rows, values, rates.factor, features, slopes)
+        for i in range(n):
+            residual_of(features[i], labels[rows[i]], values, n, residual[i])
+        send_back(n, residual, values.head, features, rates, centre, upstream)
+        if rates.trace > 0:
+            trace_pull(values.head, rates.trace, pull)
+        of_bias[:] = 0.0
+        for k in range(classes):
+            gradient[:] = pull[k]
+            for i in range(n):
+                share = residual[i, k]
+                of_bias[k] += share
+                for j in range(width):
+                    gradient[j] += share * features[i, j]
+            move(gradient, k, start.head, values.head, velocity.head, rates)
+        move(of_bias, 0, start.bias, values.bias, velocity.bias, rates)
+        gradient[:] = 0.0
+        for i in range(n):
+            for j in range(width):
+                upstream[i, j] *= slopes[i, j]
+                gradient[j] += upstream[i, j]
+        move(gradient, 0, start.offsets, values.offsets, velocity.offsets, rates)
+        for k in range(len(values.phases)):
+            gradient[:] = 0.0
+            for i in range(n):
+                x = records[rows[i], k]
+                if x != 0:  # what is one-hot is 0 mostly
+                    for j in range(width):
+                        gradient[j] += x * upstream[i, j]
+            move(gradient, k, start.phases, values.phases, velocity.phases, rates)
+
+
+@_compiled
+def map_records(
+    records: Array,
+    rows: Array,
+    values: Weights,
+    factor: np.float32,
+    features: Array,
+    slopes: Array,
+) -> None:
+    """Writes the features of a batch, and their derivatives by the angle."""
+    width = features.shape[1]
+    for i in range(len(rows)):
+        angle = features[i]
+        angle[:] = values.offsets[0]
+        for k in range(len(values.phases)):
+            x = records[rows[i], k]
+            if x != 0:
+                for j in range(width):
+                    angle[j] += x * values.phases[k, j]
+        waves(angle, factor, slopes[i])
+
+
+FAR = 8192
+"""Angles above it lose digits in `waves`, and go to the library's functions."""
+QUARTERS = np.float32(2 / np.pi)
+HALF_PI = tuple(map(np.float32, (1.5703125, 4.837512969970703e-4, 7.54978995489188e-8)))
+"""Its parts: whole multiples of the first two are exact in single precision."""
+SINE = tuple(map(np.float32, (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)))
+COSINE = tuple(map(np.float32, (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)))
+"""Of odd and even polynomials on a quarter turn, from r^7 and r^8 down."""
+
+
+# No sums in any order here: the parts of pi / 2 must not be added up before they are subtracted.
+@njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+def waves(angles: Array, factor: np.float32, slopes: Array) -> None:
+    """Puts factor cos(.) in place of the angles, shape (D,), and -factor sin(.) into the slopes.
+
+    The single-precision sine and cosine of the Cephes library (Moshier), which differ from this
+    machine's by a rounding. The compiler makes vector instructions of them and none of calls, which
+    are half the time of a step.
+    """
+    far = 0
+    for j in range(len(angles)):
+        far += abs(angles[j]) > FAR
+    if far:
+        for j in range(len(angles)):
+            slopes[j] = -factor * np.sin(angles[j])
+            angles[j] = factor * np.cos(angles[j])
+        return
+    for j in range(len(angles)):
+        turns = np.rint(angles[j] * QUARTERS)
+        r = angles[j] - turns * HALF_PI[0]
+        r -= turns * HALF_PI[1]
+        r -= turns * HALF_PI[2]
+        z = r * r
+        sine = ((SINE[0] * z + SINE[1]) * z + SINE[2]) * z * r + r
+        even = (COSINE[0] * z + COSINE[1]) * z + COSINE[2]
+        cosine = even * z * z - np.float32(0.5) * z + np.float32(1)
+        quarter = np.int32(turns) & 3
+        c, s = (sine, cosine) if quarter & 1 else (cosine, sine)
+        angles[j] = -factor * c if quarter in (1, 2) else factor * c
+        slopes[j] = factor * s if quarter >= 2 else -factor * s
+
+
+@_compiled
+def residual_of(features: Array, label: int, values: Weights, n: int, out: Array) -> None:
+    """(softmax - one-hot) / n of one record."""
+    highest = np.float32(-np.inf)
+    for k in range(len(out)):
+        score = values.bias[0, k]
+        for j in range(len(features)):
+            score += values.head[k, j] * features[j]
+        out[k] = score
+        highest = max(highest, score)
+    total = np.float32(0.0)
+    for k in range(len(out)):
+        out[k] = np.exp(out[k] - highest)
+        total += out[k]
+    for k in range(len(out)):
+        out[k] = (out[k] / total - (1 if k == label else 0)) / n
+
+
+@_compiled
+def send_back(
+    n: int,
+    residual: Array,
+    head: Array,
+    features: Array,
+    rates: Rates,
+    centre: Array,
+    out: Array,
+) -> None:
+    """The gradient by the features, of the loss and of the terms that see them."""
+    classes, width = head.shape
+    common = np.zeros(width, np.float32)
+    if rates.mmd > 0:
+        for i in range(n):
+            for j in range(width):
+                common[j] += features[i, j]
+        for j in range(width):
+            common[j] = 2 * rates.mmd / n * (common[j] / n - centre[j])
+    shrink = np.float32(0.0)
+    if rates.features > 0:
+        total = np.float32(0.0)
+        for i in range(n):
+            for j in range(width):
+                total += features[i, j] * features[i, j]
+        if total != 0:
+            shrink = rates.features / np.sqrt(total)
+    for i in range(n):
+        for j in range(width):
+            out[i, j] = common[j] + shrink * features[i, j]
+        for k in range(classes):
+            for j in range(width):
+                out[i, j] += residual[i, k] * head[k, j]
+
+
+EPSILON = float(np.finfo(np.float32).eps)
+
+
+@_compiled
+def trace_pull(head: Array, weight: np.float32, out: Array) -> None:
+    """The trace norm's subgradient; see `regularizers.trace_subgradient`."""
+    classes, width = head.shape
+    gram, root = np.zeros((classes, classes)), np.zeros((classes, classes))
+    total = 0.0
+    for a in range(classes):
+        for b in range(classes):
+            for j in range(width):
+                gram[a, b] += np.float64(head[a, j]) * np.float64(head[b, j])
+            total += gram[a, b]
+    out[:] = 0.0 if np.isfinite(total) else np.nan
+    if not np.isfinite(total):
+        return  # the decomposition would raise
+    squares, vectors = np.linalg.eigh(gram)
+    least = np.sqrt(max(squares[-1], 0.0)) * width * EPSILON
+    for q in range(classes):
+        s = np.sqrt(max(squares[q], 0.0))
+        if s > least:
+            for a in range(classes):
+                for b in range(classes):
+                    root[a, b] += vectors[a, q] * vectors[b, q] / s
+    for a in range(classes):
+        for b in range(classes):
+            for j in range(width):
+                out[a, j] += weight * np.float32(root[a, b]) * head[b, j]
+
+
+@_compiled
+def move(
+    gradient: Array, k: int, start: Array, values: Array, velocity: Array, rates: Rates
+) -> None:
+    """One row's step with momentum, towards where it began by the proximal weight."""
+    then, now, speed = start[k], values[k], velocity[k]
+    for j in range(len(gradient)):
+        pull = gradient[j]
+        if rates.proximal > 0:
+            pull += rates.proximal * (now[j] - then[j])
+        speed[j] = rates.momentum * speed[j] + pull
+        now[j] -= rates.learning * speed[j]

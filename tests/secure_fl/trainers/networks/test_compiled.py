@@ -1,0 +1,102 @@
+"""Compiled loops of local training against torch's autograd."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from secure_fl.trainers.networks import FourierModel, LinearModel, LocalTraining, Regularization
+from secure_fl.trainers.networks.compiled import FAR, Descent, waves
+from secure_fl.trainers.networks.local import Autograd, as_vectors, is_compiled
+
+weights = st.sampled_from([0.0, 0.03, 1.0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.booleans(), st.integers(1, 12), weights, weights, weights, st.booleans(), st.integers(0, 999)
+)
+def test_a_step_is_the_gradient_that_autograd_finds(
+    normalised, records, trace, features, mmd, with_centre, seed
+):
+    rng = np.random.default_rng(seed)
+    model = FourierModel(3, 5, 8, 0.7, normalised=normalised)
+    network = model.build(rng)
+    initial = model.initial(rng)
+    _, gradients = as_vectors(network, initial)
+    centre = rng.normal(size=(1, 8)).astype(np.float32) if with_centre else None
+    terms = Regularization(trace, features, mmd)
+    x = rng.normal(size=(records, 5)).astype(np.float32)
+    x[rng.random(x.shape) < 0.3] = 0
+    y, order = rng.integers(0, 3, records), rng.permutation(records)
+    means = None if centre is None else torch.from_numpy(centre)
+    Autograd(network, gradients, terms, means)(torch.from_numpy(x), torch.from_numpy(y))
+    descent = Descent(model, initial, (1.0, 0.0, 0.0), terms, centre)
+    descent.run(x, y, order, 12)
+    assert np.allclose(-descent.change(), gradients.numpy(), atol=2e-6, rtol=2e-5)
+
+
+@pytest.mark.parametrize("largest", [1.0, 100.0, FAR, 1e6])
+def test_waves_are_cosine_and_sine_to_single_precision(largest):
+    """Of angles in any quarter; the oracle is in double precision."""
+    angles = np.random.default_rng(0).uniform(-largest, largest, 5003).astype(np.float32)
+    found, slopes = angles.copy(), np.empty_like(angles)
+    waves(found, np.float32(1), slopes)
+    exact = angles.astype(np.float64)
+    np.testing.assert_allclose(found, np.cos(exact), rtol=0, atol=1.2e-7)
+    np.testing.assert_allclose(slopes, -np.sin(exact), rtol=0, atol=1.2e-7)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_waves_of_what_is_no_angle_are_no_numbers(bad):
+    angles = np.array([0.5, bad, 0.25], np.float32)
+    slopes = np.empty_like(angles)
+    waves(angles, np.float32(1), slopes)
+    assert np.isnan([angles[1], slopes[1]]).all()
+    np.testing.assert_allclose(angles[[0, 2]], np.cos([0.5, 0.25]), atol=1.2e-7)
+
+
+def test_the_trace_norm_leaves_directions_that_a_head_lacks_at_zero():
+    """Its subgradient of least norm: with one row of W at 0 it has a row of 0."""
+    model = FourierModel(2, 3, 4)
+    parameters = model.initial(np.random.default_rng(0))
+    head = slice(4 * 3 + 4, 4 * 3 + 4 + 8)
+    parameters[head] = [3, 0, 4, 0, 0, 0, 0, 0]
+    x, y = np.zeros((2, 3), np.float32), np.array([0, 1])
+    found = []
+    for trace in (1.0, 0.0):
+        descent = Descent(model, parameters, (1.0, 0.0, 0.0), Regularization(trace), None)
+        descent.run(x, y, np.arange(2), 2)
+        found.append(descent.change()[head])
+    assert np.allclose(found[1] - found[0], [0.6, 0, 0.8, 0, 0, 0, 0, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["records", "parameters"])
+def test_what_is_not_finite_stays_so(where):
+    """The handle then refuses the update."""
+    model = FourierModel(3, 5, 8, 0.7)
+    parameters = model.initial(np.random.default_rng(0))
+    x, y = np.ones((4, 5), np.float32), np.zeros(4, np.int64)
+    (x if where == "records" else parameters)[-1] = np.nan
+    descent = Descent(model, parameters, (0.1, 0.9, 0.1), Regularization(0.1, 0.1, 0.1), None)
+    descent.run(x, y, np.arange(4), 4)
+    assert not np.isfinite(descent.change()).any()
+
+
+def test_small_batches_of_fourier_features_on_the_processor_are_compiled():
+    small = FourierModel(2, 3)
+    assert is_compiled(small, LocalTraining())
+    for model, training in (
+        (LinearModel(2, 3), LocalTraining()),
+        (small, LocalTraining(batch_size=65)),
+        (small, LocalTraining(device="cuda")),
+        (FourierModel(9, 3, width=8), LocalTraining()),
+        (FourierModel(2, 3, width=50_000), LocalTraining()),
+    ):
+        assert not is_compiled(model, training)
+
+
+def test_parameters_of_another_model_are_refused():
+    with pytest.raises(ValueError, match=r"found shape \(3,\), the model has \(6,\)"):
+        Descent(FourierModel(2, 1, 1), np.zeros(3, np.float32), (0.1, 0.0, 0.0), None, None)
