@@ -119,8 +119,9 @@ def chosen_scaling(
         # A schema has said already what becomes of numbers.
         if not clients[0].schema:
             output.note(
-                "features are not scaled: privacy is promised, and only public ranges may be used"
-                " (--scaling range --public FILE); --scaling none says so"
+                "features are not scaled: privacy is promised; give public ranges (--scaling range"
+                " --public FILE) or, beside --epsilon, means under noise of their own (--scaling"
+                " moments --moments-clip NORM); --scaling none says so"
             )
         return "none"
     return scaling

@@ -51,6 +51,19 @@ def test_settings_give_the_network_that_fits_the_records():
             wrong.specification(10, features)
 
 
+def test_a_promise_without_a_scaling_names_both_that_may_be_given(work, tmp_path):  # noqa: F811
+    options = ("--method", "fedavg", "--model", "mlp", "--rounds", 1, *PRIVATE)
+    books = ("--ledgers", tmp_path / "books")
+    _, said = securefl("train", work / "clients", "--out", tmp_path / "run", *options, *books)
+    assert "public ranges (--scaling range --public FILE)" in said
+    assert "--scaling moments --moments-clip NORM" in said
+    given = ("--scaling", "moments", "--moments-clip", "0,1")
+    _, said = securefl(
+        "train", work / "clients", "--out", tmp_path / "two", *options, *books, *given
+    )
+    assert "features are not scaled" not in said
+
+
 def test_the_model_is_the_rounds_average_where_that_is_asked_for():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 5)).astype(np.float32)
