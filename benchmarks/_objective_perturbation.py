@@ -143,18 +143,17 @@ def perturbed_minimum(
         ValueError: it was not found.
     """
     from scipy.optimize import minimize
-    from scipy.special import softmax
+    from scipy.special import log_softmax
 
     truth = np.zeros((len(y), b.shape[1]))
     truth[np.arange(len(y)), y] = 1.0
 
     def value(flat: Array) -> tuple[float, Array]:
         theta = flat.reshape(b.shape)
-        scores = X @ theta
-        top = scores.max(axis=1)
-        lost = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - (scores * truth).sum(1)
-        gradient = X.T @ (softmax(scores, axis=1) - truth) + ridge * theta + b
-        total = lost.sum() + ridge / 2 * (flat @ flat) + (b * theta).sum()
+        logarithms = log_softmax(X @ theta, axis=1)
+        gradient = X.T @ (np.exp(logarithms) - truth) + ridge * theta + b
+        lost = -(logarithms * truth).sum()
+        total = lost + ridge / 2 * (flat @ flat) + (b * theta).sum()
         return float(total), gradient.ravel()
 
     # The solver looks at the gradient's largest entry.

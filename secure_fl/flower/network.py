@@ -76,9 +76,10 @@ class NetworkFederation(Federation):
         description: Any = None,
         scaling: Scaling | None = None,
     ) -> None:
-        more = {} if scaling is None else {"scaling": told(scaling)}
+        more: dict[str, Any] = {}
         if scaling is not None:
-            description = described(description, told(scaling))
+            more["scaling"] = told(scaling)
+            description = described(description, more["scaling"])
         # Their records are elsewhere; weights come with their answers where the server may know.
         nobody = np.zeros((0, 0)), np.zeros(0)
         clients = checked_clients([Client(name, *nobody, weight=1.0) for name in names])

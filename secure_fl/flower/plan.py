@@ -222,8 +222,8 @@ def _listed(name: str, text: Any) -> tuple[float, ...]:
 
 
 def _check_scaling(plan: Plan) -> None:
-    if plan.offsets or plan.spreads:
-        Scaling(kind="range", factor=plan.scale, offsets=plan.offsets, spreads=plan.spreads)
+    if plan._ranges:
+        _ = plan._by_ranges  # refuses numbers that make none
     if plan.scaling not in ("", "none", "range", *SPREADS):
         words = ", ".join(("none", "range", *SPREADS))
         raise InputError(f"scaling: {plan.scaling!r}, expected one of {words}")

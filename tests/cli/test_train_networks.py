@@ -51,7 +51,10 @@ def test_settings_give_the_network_that_fits_the_records():
             wrong.specification(10, features)
 
 
-def test_a_promise_without_a_scaling_names_both_that_may_be_given(work, tmp_path):  # noqa: F811
+def test_a_promise_without_a_scaling_names_both_that_may_be_given(
+    work,  # noqa: F811  # the fixture that is imported
+    tmp_path,
+):
     options = ("--method", "fedavg", "--model", "mlp", "--rounds", 1, *PRIVATE)
     books = ("--ledgers", tmp_path / "books")
     _, said = securefl("train", work / "clients", "--out", tmp_path / "run", *options, *books)
