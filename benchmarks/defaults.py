@@ -229,7 +229,7 @@ def _seeds(_: click.Context, parameter: click.Parameter, text: str) -> tuple[int
     click.option(
         "--methods", help="Methods, with commas; 'kahm' alone for the head; default: all."
     ),
-    click.option("--records", default=2000, show_default=True, help="Of training and of testing."),
+    click.option("--records", default=1000, show_default=True, help="Of training and of testing."),
     click.option(
         "--seeds",
         default="0",

@@ -24,6 +24,23 @@ Operator: TypeAlias = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
+class Root:
+    """A factor R of a Hessian, of shape (rows, k), which is never formed.
+
+    Attributes:
+        rows: of R.
+        forward: R times a direction of the weights' shape; `.reshape(rows, -1)` gives its columns.
+        back: R' times what `forward` returns, shape of the weights.
+        gram: makes R R', shape (rows, rows).
+    """
+
+    rows: int
+    forward: Operator
+    back: Operator
+    gram: Callable[[], Array]
+
+
+@dataclass(frozen=True)
 class Objective(ABC):
     """Mean loss over records plus ridge / 2 times the squared norm of the weights.
 
@@ -91,9 +108,9 @@ class Objective(ABC):
         of weights in C order.
         """
 
-    def root(self, weights: Array, X: Features) -> Features | None:
-        """R of shape (n, k) with Hessian = R'R / n + ridge I, or None where k is not d."""
-        return None
+    @abstractmethod
+    def root(self, weights: Array, X: Features) -> "Root":
+        """R with Hessian = R'R / n + ridge I, as `hessian` acts; n is the number of records."""
 
     def value(self, weights: Array, X: Features, y: Codes) -> float:
         """Objective at these weights."""
@@ -207,6 +224,12 @@ def gram(X: Features, weights: Array | None = None) -> Array:
     scaled = X if weights is None else scale_rows(X, weights)
     product = X.T @ scaled
     return product if isinstance(X, np.ndarray) else product.toarray()
+
+
+def kernel(X: Features) -> Array:
+    """X X', dense, shape (n, n)."""
+    product = X @ X.T
+    return product if isinstance(product, np.ndarray) else product.toarray()
 
 
 def scale_rows(X: Features, factors: Array) -> Features:

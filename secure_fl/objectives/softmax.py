@@ -12,8 +12,10 @@ from secure_fl.objectives.base import (
     ColumnPerClass,
     Features,
     Operator,
+    Root,
     add_to_diagonal,
     gram,
+    kernel,
 )
 
 
@@ -77,3 +79,33 @@ class SoftmaxLoss(ColumnPerClass):
                 blocks[:, a, :, b] = gram(X, slopes / n)
                 blocks[:, b, :, a] = blocks[:, a, :, b]
         return add_to_diagonal(blocks.reshape(d * C, d * C), self.ridge)
+
+    def root(self, weights: Array, X: Features) -> Root:
+        """n C rows, one block B_i' (x_i' V) of C a record i.
+
+        diag(p) - p p' = B B' for B = diag(q) - p q' and q = sqrt(p), for q'q is 1.
+        """
+        p = softmax(X @ weights, axis=1)
+        q = np.sqrt(p)
+
+        def forward(direction: Array) -> Array:
+            margins = X @ direction
+            return q * (margins - (p * margins).sum(axis=1, keepdims=True))
+
+        def back(rows: Array) -> Array:
+            product: Array = X.T @ (q * rows - p * (q * rows).sum(axis=1, keepdims=True))
+            return product
+
+        return Root(p.size, forward, back, lambda: _block_kernel(kernel(X), p, q))
+
+
+def _block_kernel(K: Array, p: Array, q: Array) -> Array:
+    """Entry (i, a), (j, b): K_ij q_ia q_jb ([a = b] - p_ja - p_ib + p_i'p_j), shape (n C, n C)."""
+    n, C = p.shape
+    inner = p @ p.T
+    blocks = np.empty((n, C, n, C))
+    for a in range(C):
+        for b in range(C):
+            product = inner + float(a == b) - p[None, :, a] - p[:, None, b]
+            blocks[:, a, :, b] = K * product * q[:, None, a] * q[None, :, b]
+    return blocks.reshape(n * C, n * C)

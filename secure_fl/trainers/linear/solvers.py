@@ -15,7 +15,7 @@ import numpy as np
 from secure_fl.errors import InputError
 from secure_fl.federation import broadcastable
 from secure_fl.objectives import Objective
-from secure_fl.objectives.base import Array, Codes, Features, Operator, add_to_diagonal
+from secure_fl.objectives.base import Array, Codes, Features, Operator, Root, add_to_diagonal
 
 MOST_UNKNOWNS = 20_000
 """Side of the largest Hessian that is formed: 3.2 GB."""
@@ -72,8 +72,9 @@ class Solver(ABC):
 class Exact(Solver):
     """Cholesky factor of the Hessian; of a quadratic objective it is computed once and kept.
 
-    A client with fewer records than features factors the n by n dual matrix instead, which is the
-    same solution for O(n^2 d) instead of O(n d^2 + d^3) operations.
+    A client with fewer records than features factors the Gram matrix of the Hessian's root
+    instead, which is the same solution: n rows in place of d for the squared loss, n C in place
+    of d C for the softmax.
     """
 
     def solve(
@@ -98,14 +99,14 @@ class Exact(Solver):
         n, d = X.shape
         shift = objective.ridge + self.damping
         root = objective.root(weights, X) if n < d and shift > 0 else None
-        if root is not None:
-            return _dual_inverse(root, shift)
-        unknowns = d if objective.quadratic else weights.size
+        unknowns = root.rows if root else d if objective.quadratic else weights.size
         if unknowns > MOST_UNKNOWNS:
             raise InputError(
                 f"exact solver: a Hessian of {unknowns:,} unknowns, at most {MOST_UNKNOWNS:,} are"
                 " formed; use ConjugateGradient"
             )
+        if root:
+            return _dual_inverse(root, n, shift)
         hessian = objective.hessian(weights, X, y)
         return _inverse(add_to_diagonal(hessian, self.damping))
 
@@ -301,16 +302,12 @@ def _inverse(matrix: Array) -> Operator:
     return solve
 
 
-def _dual_inverse(root: Features, shift: float) -> Operator:
+def _dual_inverse(root: Root, n: int, shift: float) -> Operator:
     """(R'R/n + shift I)^-1 = (I - R' (R R' + n shift I)^-1 R) / shift (Woodbury)."""
-    n = root.shape[0]
-    kernel = root @ root.T
-    kernel = kernel if isinstance(kernel, np.ndarray) else kernel.toarray()
-    inner = _inverse(add_to_diagonal(kernel, n * shift))
+    inner = _inverse(add_to_diagonal(root.gram(), n * shift))
 
     def solve(right: Array) -> Array:
-        columns = right.reshape(root.shape[1], -1)
-        solved: Array = (columns - root.T @ inner(root @ columns)) / shift
-        return solved.reshape(right.shape)
+        solved: Array = (right - root.back(inner(root.forward(right)))) / shift
+        return solved
 
     return solve

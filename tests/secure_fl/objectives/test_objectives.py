@@ -99,14 +99,17 @@ class TestDerivatives:
         np.testing.assert_allclose(objective.fisher_diagonal(weights, X, y), expected, rtol=1e-12)
 
     def test_root_squares_to_the_hessian(self, objective):
-        weights, X, y, _ = case(objective)
+        weights, X, y, direction = case(objective)
         root = objective.root(weights, X)
-        if root is None:
-            assert isinstance(objective, SoftmaxLoss)
-            return
-        expected = objective.hessian(weights, X, y)
-        rebuilt = root.T @ root / N + objective.ridge * np.eye(D)
+        units = np.eye(weights.size).reshape(-1, *weights.shape)
+        R = np.stack([root.forward(unit).ravel() for unit in units], axis=1)
+        rebuilt = R.T @ R / N + objective.ridge * np.eye(weights.size)
+        expected = full_hessian(objective, weights, X, y)
         np.testing.assert_allclose(rebuilt, expected, rtol=1e-12, atol=1e-15)
+        gram = np.kron(root.gram(), np.eye(len(R) // root.rows))
+        np.testing.assert_allclose(gram, R @ R.T, rtol=1e-12, atol=1e-14)
+        back = root.back(root.forward(direction)).ravel()
+        np.testing.assert_allclose(back, R.T @ (R @ direction.ravel()), rtol=1e-12, atol=1e-14)
 
     def test_sparse_features_give_what_dense_ones_give(self, objective):
         weights, X, y, direction = case(objective)

@@ -133,12 +133,23 @@ def test_a_singular_hessian_is_refused_in_one_line(solver):
     assert "\n" not in str(caught.value)
 
 
-def test_a_hessian_too_large_to_form_is_refused_before_it_is_formed():
+@pytest.mark.parametrize(("n", "d"), [(30, 30), (30, 100)], ids=["primal", "dual"])
+def test_a_hessian_too_large_to_form_is_refused_before_it_is_formed(n, d):
     objective = SoftmaxLoss(0.1, 1000)
-    X = np.zeros((1, 1000))
-    zeros = objective.zeros(1000)
-    with pytest.raises(InputError, match="ConjugateGradient"):
-        Exact().solve(objective, zeros, X, np.zeros(1, int), zeros, {})
+    zeros = objective.zeros(d)
+    with pytest.raises(InputError, match="30,000 unknowns.*ConjugateGradient"):
+        Exact().solve(objective, zeros, np.zeros((n, d)), np.zeros(n, int), zeros, {})
+
+
+def test_a_wide_client_solves_what_its_records_span():
+    """40,000 unknowns and one record: a Hessian of 12.8 GB is never formed."""
+    objective = SoftmaxLoss(0.1, 40)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1, 1000))
+    weights, right = rng.standard_normal((2, 1000, 40))
+    solved = Exact().solve(objective, weights, X, np.zeros(1, int), right, {})
+    product = objective.hessian_product(weights, X, np.zeros(1, int), solved)
+    np.testing.assert_allclose(product, right, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
