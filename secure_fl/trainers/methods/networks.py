@@ -130,6 +130,9 @@ class FedAvgR(WithMomentum):
     trace: float = setting(1e-6, "alpha, weight of the trace norm", least=0)
     feature_penalty: float = setting(1e-4, "beta, weight of the feature norm", least=0)
     mmd: float = setting(1e-2, "gamma, weight of the MMD", least=0)
+    mmd_per_class: bool = setting(
+        False, "the MMD between features of one class, not of all classes together", of="mmd"
+    )
 
     @property
     def releases_features(self) -> bool:
@@ -138,6 +141,11 @@ class FedAvgR(WithMomentum):
 
     def refuse_privacy(self, *, record: bool, client: bool) -> None:
         """As `NetworkSettings.refuse_privacy`."""
+        if (record or client) and self.releases_features and self.mmd_per_class:
+            raise InputError(
+                "mmd-per-class: features' means by class are not released under a promise of"
+                " privacy, whose noise is made for one mean; take the plain MMD, or --mmd 0"
+            )
         if record and self.releases_features and self.feature_scale == "paper":
             raise InputError(
                 "feature-scale: paper's features are longer than the sqrt(2) that their noise is"
@@ -152,7 +160,9 @@ class FedAvgR(WithMomentum):
         """See `secure_fl.trainers.networks.fedavgr`."""
         from secure_fl.trainers.networks import Regularization, fedavgr
 
-        terms = Regularization(self.trace, self.feature_penalty, self.mmd)
+        terms = Regularization(
+            self.trace, self.feature_penalty, self.mmd, per_class=self.mmd_per_class
+        )
         return lambda start: fedavgr(
             run.fed,
             run.model,

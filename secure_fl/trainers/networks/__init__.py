@@ -35,7 +35,12 @@ from secure_fl.trainers.networks.record_privacy import (
     make_plan,
     privacy_spent,
 )
-from secure_fl.trainers.networks.regularizers import Regularization, squared_mmd, trace_norm
+from secure_fl.trainers.networks.regularizers import (
+    Regularization,
+    squared_mmd,
+    squared_mmd_by_class,
+    trace_norm,
+)
 from secure_fl.trainers.networks.selection import coordinate_search, cross_validated, folds
 
 __all__ = [
@@ -79,5 +84,6 @@ __all__ = [
     "privacy_spent",
     "seconds",
     "squared_mmd",
+    "squared_mmd_by_class",
     "trace_norm",
 ]

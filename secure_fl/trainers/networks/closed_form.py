@@ -25,7 +25,7 @@ class ClosedForm:
         network: of which `has_closed_form`, its parameters parts of one vector.
         gradients: what they are the parts of; calls write to it, shape (P,).
         regularization: FedAvgR's terms, or None.
-        centre: mean of the global features, shape (1, D); None leaves MMD out.
+        centres: see `Regularization.penalty`.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ClosedForm:
         network: Network,
         gradients: Tensor,
         regularization: Regularization | None,
-        centre: Tensor | None,
+        centres: Tensor | None,
     ) -> None:
         own = list(network.parameters())
         self._values = [p.detach().numpy() for p in own]
@@ -43,7 +43,7 @@ class ClosedForm:
         features = network.features
         self._factor = features.factor if isinstance(features, FourierFeatures) else None
         self._terms = regularization or Regularization()
-        self._centre = None if centre is None else centre.numpy()
+        self._centres = None if centres is None else centres.numpy()
 
     def __call__(self, x: Tensor, y: Tensor) -> None:
         """Writes the gradient of a batch: features, shape (n, d), and class codes, shape (n,)."""
@@ -65,20 +65,33 @@ class ClosedForm:
         if self._terms.trace:
             self._gradients[-2] += self._terms.trace * trace_subgradient(W)[1]
         if self._factor is not None:
-            upstream = self._upstream(residual @ W, phi)
+            upstream = self._upstream(residual @ W, phi, labels)
             upstream *= -self._factor * np.sin(angle)
             np.matmul(upstream.T, records, out=self._gradients[0])
             np.sum(upstream, axis=0, out=self._gradients[1])
 
-    def _upstream(self, upstream: Array, phi: Array) -> Array:
+    def _upstream(self, upstream: Array, phi: Array, labels: Array) -> Array:
         """The gradient with respect to the features, of the loss and of the terms that see them."""
         if self._terms.features:
             norm = float(np.sqrt(np.vdot(phi, phi)))
             if norm > 0:
                 upstream += (self._terms.features / norm) * phi
-        if self._terms.mmd and self._centre is not None:
-            upstream += (2 * self._terms.mmd / len(phi)) * (phi.mean(axis=0) - self._centre)
+        if self._terms.mmd and self._centres is not None:
+            pull = _gaps_by_class if self._terms.per_class else _gaps
+            upstream += (2 * self._terms.mmd / len(phi)) * pull(phi, labels, self._centres)
         return upstream
+
+
+def _gaps(phi: Array, _: Array, centres: Array) -> Array:
+    found: Array = phi.mean(axis=0) - centres
+    return found
+
+
+def _gaps_by_class(phi: Array, labels: Array, centres: Array) -> Array:
+    """From the centre of each record's class to the batch's mean of it; 0 where none is told."""
+    own = np.equal.outer(np.arange(len(centres)), labels).astype(phi.dtype)  # (C, records)
+    means = (own @ phi) / np.maximum(own.sum(axis=1, keepdims=True), 1)
+    return np.where(np.isnan(centres), 0, means - centres)[labels]
 
 
 def _residual(scores: Array, labels: Any) -> Array:

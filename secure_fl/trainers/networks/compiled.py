@@ -53,7 +53,7 @@ class Descent:
         parameters: of the global model, flat; unchanged.
         rates: learning rate, momentum and proximal weight of a step.
         regularization: FedAvgR's terms, or None.
-        centre: mean of the global features, shape (1, D); None leaves MMD out.
+        centres: see `Regularization.penalty`.
 
     Raises:
         ValueError: the vector's length is not the model's.
@@ -65,14 +65,14 @@ class Descent:
         parameters: Array,
         rates: tuple[float, float, float],
         regularization: Regularization | None,
-        centre: Array | None,
+        centres: Array | None,
     ) -> None:
         self._shape = model.classes, model.features, model.width
         terms = regularization or Regularization()
-        mmd = 0.0 if centre is None else terms.mmd
+        mmd = 0.0 if centres is None else terms.mmd
         numbers = (*rates, model.factor, terms.trace, terms.features, mmd)
         self._rates = Rates(*map(np.float32, numbers))
-        self._centre = np.zeros((1, model.width), np.float32) if centre is None else centre
+        self._centres = np.zeros((1, model.width), np.float32) if centres is None else centres
         self._start = self._taken_apart(parameters)
         self._values = Weights(*(part.copy() for part in self._start))
         self._velocity = Weights(*map(np.zeros_like, self._start))
@@ -88,7 +88,7 @@ class Descent:
             self._values,
             self._velocity,
             self._rates,
-            self._centre[0],
+            self._centres,
         )
 
     def change(self) -> Array:
@@ -119,7 +119,7 @@ def descend(
     values: Weights,
     velocity: Weights,
     rates: Rates,
-    centre: Array,
+    centres: Array,
 ) -> None:
     """Steps through one pass; changes `values` and `velocity`."""
     classes, width = values.head.shape
@@ -134,7 +134,7 @@ def descend(
         map_records(records, rows, values, rates.factor, features, slopes)
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
-        send_back(n, residual, values.head, features, rates, centre, upstream)
+        send_back(labels[rows], residual, values.head, features, rates, centres, upstream)
         if rates.trace > 0:
             trace_pull(values.head, rates.trace, pull)
         of_bias[:] = 0.0
@@ -247,23 +247,34 @@ def residual_of(features: Array, label: int, values: Weights, n: int, out: Array
 
 @_compiled
 def send_back(
-    n: int,
+    labels: Array,
     residual: Array,
     head: Array,
     features: Array,
     rates: Rates,
-    centre: Array,
+    centres: Array,
     out: Array,
 ) -> None:
-    """The gradient by the features, of the loss and of the terms that see them."""
+    """The gradient by the features, of the loss and of the terms that see them.
+
+    The MMD pulls all records of a group alike: a class's where `centres` has a row for each, or
+    else all records.
+    """
+    n, groups = len(labels), len(centres)
     classes, width = head.shape
-    common = np.zeros(width, np.float32)
+    common = np.zeros((groups, width), np.float32)
     if rates.mmd > 0:
+        members = np.zeros(groups, np.int64)
         for i in range(n):
+            g = labels[i] if groups > 1 else 0
+            members[g] += 1
             for j in range(width):
-                common[j] += features[i, j]
-        for j in range(width):
-            common[j] = 2 * rates.mmd / n * (common[j] / n - centre[j])
+                common[g, j] += features[i, j]
+        for g in range(groups):
+            told = members[g] > 0 and not np.isnan(centres[g, 0])
+            for j in range(width):
+                gap = common[g, j] / members[g] - centres[g, j] if told else np.float32(0.0)
+                common[g, j] = 2 * rates.mmd / n * gap
     shrink = np.float32(0.0)
     if rates.features > 0:
         total = np.float32(0.0)
@@ -273,8 +284,9 @@ def send_back(
         if total != 0:
             shrink = rates.features / np.sqrt(total)
     for i in range(n):
+        pull = common[labels[i] if groups > 1 else 0]
         for j in range(width):
-            out[i, j] = common[j] + shrink * features[i, j]
+            out[i, j] = pull[j] + shrink * features[i, j]
         for k in range(classes):
             for j in range(width):
                 out[i, j] += residual[i, k] * head[k, j]

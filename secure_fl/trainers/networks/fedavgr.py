@@ -4,6 +4,9 @@ The features' distribution is estimated by a Gaussian with diagonal covariance a
 one is their mixture where the server may gather the estimates, and the Gaussian of the pooled
 moments, which are sums, where it may not. With the inner product as kernel the MMD sees means
 alone, and both have the same mean: they differ by the sampling of `samples` points only.
+
+By class (not in the paper) all of this is done with each class's features by themselves: counts,
+sums and squares have a row a class, and are sums still.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +16,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from secure_fl.federation import Client, Federation, Tree, broadcastable, client_step
+from secure_fl.federation import (
+    Client,
+    Federation,
+    PrivacyError,
+    Tree,
+    broadcastable,
+    client_step,
+)
 from secure_fl.trainers.networks.dpsgd import check_handle, private_feature_sums, train_privately
 from secure_fl.trainers.networks.fedavg import NetworkState, check_averaging
 from secure_fl.trainers.networks.local import LocalTraining, network_of, records_of, train
@@ -44,6 +54,35 @@ class FeatureMixture:
         return drawn.astype(np.float32)
 
 
+@broadcastable
+@dataclass(frozen=True, eq=False)
+class ClassMixtures:
+    """A `FeatureMixture` of each class's features.
+
+    Attributes:
+        weights: shape (C, K), each row's sum 1, or 0 of a class that nobody told of.
+        means: shape (C, K, D); of no account where the weight is 0.
+        deviations: shape (C, K, D), >= 0.
+    """
+
+    weights: Array
+    means: Array
+    deviations: Array
+
+    def draw(self, count: int, rng: np.random.Generator, held: Array) -> Array:
+        """Samples of the classes in `held`, shape (C, count, D), float32.
+
+        Of other classes, and of those that nobody told of, not a number.
+        """
+        classes, _, width = self.means.shape
+        drawn = np.full((classes, count, width), np.nan, np.float32)
+        for c in held:
+            if self.weights[c].any():
+                own = FeatureMixture(self.weights[c], self.means[c], self.deviations[c])
+                drawn[c] = own.draw(count, rng)
+        return drawn
+
+
 @client_step
 def feature_moments(client: Client, model: Model, parameters: Array, device: str) -> Tree:
     """Number of records, sum and sum of squares of their features, in float64."""
@@ -53,6 +92,20 @@ def feature_moments(client: Client, model: Model, parameters: Array, device: str
     with torch.no_grad():
         phi = network.features(X).double().cpu().numpy()
     return {"count": float(len(phi)), "sum": phi.sum(axis=0), "square": np.square(phi).sum(axis=0)}
+
+
+@client_step
+def class_moments(client: Client, model: Model, parameters: Array, device: str) -> Tree:
+    """The same by class: counts, shape (C,), sums and sums of squares, shape (C, D), in float64."""
+    network = network_of(client, model, device)
+    load(network, parameters)
+    X, y = records_of(client, device)
+    with torch.no_grad():
+        phi = network.features(X).double()
+        own = torch.nn.functional.one_hot(y, model.classes).double().T
+        found = own.sum(dim=1), own @ phi, own @ phi.square()
+    count, total, square = (each.cpu().numpy() for each in found)
+    return {"count": count, "sum": total, "square": square}
 
 
 @client_step
@@ -71,11 +124,15 @@ def regularized_change(
     parameters: Array,
     training: LocalTraining,
     regularization: Regularization,
-    distribution: FeatureMixture | None,
+    distribution: FeatureMixture | ClassMixtures | None,
 ) -> Tree:
     """What regularised local training adds to the parameters (Client-Update)."""
+    _check_record_privacy(training, regularization)
     drawn = None
-    if distribution is not None:
+    if isinstance(distribution, ClassMixtures):
+        held = np.unique(client.targets).astype(np.int64)
+        drawn = distribution.draw(regularization.samples, client.rng, held)
+    elif distribution is not None:
         drawn = distribution.draw(regularization.samples, client.rng)
     run = train if training.privacy is None else train_privately
     return run(client, model, parameters, training, regularization, drawn)
@@ -107,19 +164,24 @@ def fedavgr(
 
     Raises:
         PrivacyError, StepError: the promise of `training.privacy` cannot be kept to the last round.
-        PrivacyError: "mixture" under secure aggregation or client-level privacy.
+        PrivacyError: "mixture" under secure aggregation or client-level privacy; MMD by class under
+            client-level or record-level privacy.
         QuorumError: fewer clients survived a round than the threshold.
     """
     if distribution not in ("moments", "mixture"):
         raise ValueError(f'distribution: found {distribution!r}, expected "moments" or "mixture"')
     check_averaging(averaging)
+    _check_record_privacy(training, regularization)
+    if _by_class(regularization) and fed.clip is not None:
+        raise PrivacyError(_NOT_BY_CLASS.format("client-level"))
     state = start
     if training.privacy is not None and state.round == 0:
         check_handle(fed, model, training, rounds, features=bool(regularization.mmd))
     while state.round < rounds:
         found = None
         if regularization.mmd:
-            found = _estimate(fed, model, state.parameters, training, distribution)
+            options = (training, distribution, regularization.per_class)
+            found = _estimate(fed, model, state.parameters, *options)
         change = fed.mean(
             regularized_change, model, state.parameters, training, regularization, found
         )
@@ -127,9 +189,29 @@ def fedavgr(
         yield state
 
 
+_NOT_BY_CLASS = (
+    "per_class: features' means by class are not released under {} privacy, whose noise is made"
+    " for one mean; take the plain MMD, or weight 0"
+)
+
+
+def _by_class(regularization: Regularization) -> bool:
+    return regularization.per_class and regularization.mmd > 0
+
+
+def _check_record_privacy(training: LocalTraining, regularization: Regularization) -> None:
+    if _by_class(regularization) and training.privacy is not None:
+        raise PrivacyError(_NOT_BY_CLASS.format("record-level"))
+
+
 def _estimate(
-    fed: Federation, model: Model, parameters: Array, training: LocalTraining, distribution: str
-) -> FeatureMixture:
+    fed: Federation,
+    model: Model,
+    parameters: Array,
+    training: LocalTraining,
+    distribution: str,
+    per_class: bool,
+) -> FeatureMixture | ClassMixtures:
     step: Callable[..., Tree] = feature_moments
     arguments: tuple[Any, ...] = (model, parameters, training.device)
     if training.privacy is not None:
@@ -139,9 +221,13 @@ def _estimate(
         scale = fed.clip / model.feature_norm
         mean = fed.mean(feature_mean, model, parameters, training.device, scale) / scale
         return FeatureMixture(np.ones(1), mean[None], np.zeros_like(mean[None]))
+    if per_class:
+        step = class_moments
     if distribution == "mixture":
-        return _gaussians(fed.gather(step, *arguments))
-    return _gaussians([fed.sum(step, *arguments)])
+        told = fed.gather(step, *arguments)
+    else:
+        told = [fed.sum(step, *arguments)]
+    return _class_gaussians(told) if per_class else _gaussians(told)
 
 
 def _gaussians(moments: list[Tree]) -> FeatureMixture:
@@ -153,3 +239,14 @@ def _gaussians(moments: list[Tree]) -> FeatureMixture:
     squares = np.stack([each["square"] / each["count"] for each in moments])
     deviations = np.sqrt(np.maximum(squares - means**2, 0.0))
     return FeatureMixture(counts / counts.sum(), means, deviations)
+
+
+def _class_gaussians(moments: list[Tree]) -> ClassMixtures:
+    counts, totals, squares = (
+        np.stack([each[key] for each in moments], axis=1) for key in ("count", "sum", "square")
+    )
+    # Who holds no record of a class has weight 0 in it; 1 instead of a division by 0.
+    of = np.maximum(counts, 1)[:, :, None]
+    deviations = np.sqrt(np.maximum(squares / of - (totals / of) ** 2, 0.0))
+    weights = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return ClassMixtures(weights, totals / of, deviations)

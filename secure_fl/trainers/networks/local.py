@@ -148,20 +148,21 @@ class Autograd:
         network: its parameters and their gradients are parts of vectors; see `as_vectors`.
         gradients: the vector of the latter, shape (P,).
         regularization: FedAvgR's terms, or None.
-        centre: mean of the global features, shape (1, D); None leaves MMD out.
+        centres: see `Regularization.penalty`.
     """
 
     network: Network
     gradients: Tensor
     regularization: Regularization | None
-    centre: Tensor | None
+    centres: Tensor | None
 
     def __call__(self, x: Tensor, y: Tensor) -> None:
         """Writes the gradient of a batch: features, shape (n, d), and class codes, shape (n,)."""
         phi = self.network.features(x)
         loss = cross_entropy(self.network.head(phi), y)
         if self.regularization is not None:
-            loss = loss + self.regularization.penalty(self.network.head.weight, phi, self.centre)
+            head = self.network.head.weight
+            loss = loss + self.regularization.penalty(head, phi, y, self.centres)
         self.gradients.zero_()
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
 
@@ -182,17 +183,21 @@ def train(
         parameters: of the global model, flat.
         training: learning rate, batches, momentum, proximal weight.
         regularization: FedAvgR's terms; None for FedAvg and FedProx.
-        drawn: samples of the global feature distribution, shape (m, D).
+        drawn: samples of the global feature distribution, shape (m, D), or of each class's, shape
+            (C, m, D).
     """
-    # The MMD sees the samples' mean alone; it is the same for all batches.
-    centre = None if drawn is None else to_tensor(drawn, training.device).mean(0, keepdim=True)
+    centres = None
+    if drawn is not None:
+        # The MMD sees the samples' means alone; they are the same for all batches.
+        means = to_tensor(drawn, training.device).mean(-2)
+        centres = means.reshape(-1, means.shape[-1])
     if is_compiled(model, training):
-        return _by_compiled_loops(client, model, parameters, training, regularization, centre)
+        return _by_compiled_loops(client, model, parameters, training, regularization, centres)
     network = network_of(client, model, training.device)
     values, gradients = as_vectors(network, parameters)
     start, velocity = values.clone(), torch.zeros_like(values)
     make = ClosedForm if has_closed_form(network, training.device) else Autograd
-    differentiate = make(network, gradients, regularization, centre)
+    differentiate = make(network, gradients, regularization, centres)
     for x, y in batches(*records_of(client, training.device), training, client.rng):
         differentiate(x, y)
         if training.proximal:
@@ -224,14 +229,14 @@ def _by_compiled_loops(
     parameters: Array,
     training: LocalTraining,
     regularization: Regularization | None,
-    centre: Tensor | None,
+    centres: Tensor | None,
 ) -> Array:
     from secure_fl.trainers.networks.compiled import Descent
 
     X, y = (each.numpy() for each in records_of(client, "cpu"))
     rates = training.learning_rate, training.momentum, training.proximal
-    middle = None if centre is None else centre.numpy()
-    descent = Descent(model, parameters, rates, regularization, middle)
+    middles = None if centres is None else centres.numpy()
+    descent = Descent(model, parameters, rates, regularization, middles)
     for order in passes(len(y), training, client.rng):
         descent.run(X, y, order, training.batch_size)
     return descent.change()

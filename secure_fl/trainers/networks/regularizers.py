@@ -21,33 +21,41 @@ class Regularization:
         trace: alpha, of the trace norm of W.
         features: beta, of the Frobenius norm of the batch's features.
         mmd: gamma, of the squared MMD between the batch's features and the global ones.
-        samples: drawn from the global feature distribution once a round, at least 1.
+        samples: drawn from the global feature distribution once a round, at least 1; with
+            `per_class` from each class's.
+        per_class: the MMD is taken between features of one class, see `squared_mmd_by_class`. Not
+            in the paper: the plain MMD also pulls together clients of different classes.
     """
 
     trace: float = 0.0
     features: float = 0.0
     mmd: float = 0.0
     samples: int = 100
+    per_class: bool = False
 
     def __post_init__(self) -> None:
         if min(self.trace, self.features, self.mmd) < 0 or self.samples < 1:
             raise ValueError(f"regularization: found {self}, expected weights >= 0, samples >= 1")
 
-    def penalty(self, head: Tensor, phi: Tensor, drawn: Tensor | None) -> Tensor:
+    def penalty(self, head: Tensor, phi: Tensor, y: Tensor, centres: Tensor | None) -> Tensor:
         """The sum of the terms.
 
         Args:
             head: W, shape (C, D).
             phi: features of a batch, shape (records, D).
-            drawn: samples of the global feature distribution, shape (m, D); None leaves MMD out.
+            y: class codes, shape (records,).
+            centres: mean of the global features, shape (1, D), or with `per_class` of each class's,
+                shape (C, D); None leaves MMD out.
         """
         total = head.new_zeros(())
         if self.trace:
             total = total + self.trace * trace_norm(head)
         if self.features:
             total = total + self.features * torch.linalg.vector_norm(phi)
-        if self.mmd and drawn is not None:
-            total = total + self.mmd * squared_mmd(phi, drawn)
+        if self.mmd and centres is not None:
+            by_class = self.per_class
+            found = squared_mmd_by_class(phi, y, centres) if by_class else squared_mmd(phi, centres)
+            total = total + self.mmd * found
         return total
 
 
@@ -99,3 +107,23 @@ def trace_norm(matrix: Tensor) -> Tensor:
 def squared_mmd(phi: Tensor, other: Tensor) -> Tensor:
     """|mean phi - mean other|^2, the expansion of section 4.1 with the inner product as kernel."""
     return (phi.mean(dim=0) - other.mean(dim=0)).square().sum()
+
+
+def squared_mmd_by_class(phi: Tensor, y: Tensor, centres: Tensor) -> Tensor:
+    """Sum over classes c of (n_c / n) |mean of the batch's phi of class c - centre of c|^2.
+
+    The squared MMDs of the class-conditional distributions, weighted by the classes' shares of the
+    batch: 0 where clients agree on every class, however the classes are divided among them. Of one
+    class it is the squared MMD. A class whose centre is not a number, for nobody told it, is left
+    out.
+
+    Args:
+        phi: features of a batch, shape (records, D).
+        y: class codes, shape (records,).
+        centres: mean of each class's global features, shape (C, D).
+    """
+    own = torch.nn.functional.one_hot(y, len(centres)).to(phi.dtype)  # (records, C)
+    counts = own.sum(dim=0)
+    gaps = (own.T @ phi) / counts.clamp(min=1)[:, None] - centres
+    told = (counts > 0) & ~centres.isnan().any(dim=1)
+    return (counts[told] / len(phi) * gaps[told].square().sum(dim=1)).sum()

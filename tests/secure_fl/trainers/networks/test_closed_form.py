@@ -29,11 +29,11 @@ weights = st.sampled_from([0.0, 0.03, 1.0])
     weights,
     weights,
     weights,
-    st.booleans(),
+    st.sampled_from(["no centre", "one centre", "by class"]),
     st.integers(0, 999),
 )
 def test_the_closed_form_is_the_gradient_that_autograd_finds(
-    fourier, records, trace, features, mmd, with_centre, seed
+    fourier, records, trace, features, mmd, centres, seed
 ):
     rng = np.random.default_rng(seed)
     model = LinearModel(3, 5)
@@ -42,14 +42,17 @@ def test_the_closed_form_is_the_gradient_that_autograd_finds(
     width = 5 if fourier == "none" else 8
     network = model.build(rng)
     _, gradients = as_vectors(network, model.initial(rng))
-    centre = torch.from_numpy(rng.normal(size=(1, width)).astype(np.float32))
-    terms = Regularization(trace, features, mmd)
+    by_class = centres == "by class"
+    means = torch.from_numpy(rng.normal(size=(3 if by_class else 1, width)).astype(np.float32))
+    if by_class:
+        means[seed % 3] = torch.nan  # nobody told of that class
+    terms = Regularization(trace, features, mmd, per_class=by_class)
     x = torch.from_numpy(rng.normal(size=(records, 5)).astype(np.float32))
     y = torch.from_numpy(rng.integers(0, 3, records))
     found = []
     for kind in (Autograd, ClosedForm):
         gradients.fill_(7.0)
-        kind(network, gradients, terms, centre if with_centre else None)(x, y)
+        kind(network, gradients, terms, None if centres == "no centre" else means)(x, y)
         found.append(gradients.clone())
     assert torch.allclose(found[0], found[1], atol=2e-6, rtol=2e-5)
 
@@ -58,8 +61,8 @@ LOCAL = "secure_fl.trainers.networks.local"
 
 
 @pytest.mark.parametrize("model", [FourierModel(3, 5, 8, 0.7), LinearModel(3, 5)])
-@pytest.mark.parametrize("length", [{"epochs": 2}, {"steps": 5}])
-def test_training_is_the_same_by_any_gradient(clients, model, length, monkeypatch):
+@pytest.mark.parametrize(("length", "by_class"), [({"epochs": 2}, False), ({"steps": 5}, True)])
+def test_training_is_the_same_by_any_gradient(clients, model, length, by_class, monkeypatch):
     """By compiled loops, where they take the model, by the closed form, and by autograd."""
     from secure_fl.federation import Federation
 
@@ -70,7 +73,7 @@ def test_training_is_the_same_by_any_gradient(clients, model, length, monkeypatc
             start=NetworkState(model.initial(np.random.default_rng(0))),
             rounds=3,
             training=LocalTraining(0.1, momentum=0.9, proximal=0.01, **length),
-            regularization=Regularization(1e-3, 1e-2, 0.3),
+            regularization=Regularization(1e-3, 1e-2, 0.3, per_class=by_class),
         )
         *_, state = states
         return state.parameters

@@ -15,18 +15,29 @@ weights = st.sampled_from([0.0, 0.03, 1.0])
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.booleans(), st.integers(1, 12), weights, weights, weights, st.booleans(), st.integers(0, 999)
+    st.booleans(),
+    st.integers(1, 12),
+    weights,
+    weights,
+    weights,
+    st.sampled_from(["no centre", "one centre", "by class"]),
+    st.integers(0, 999),
 )
 def test_a_step_is_the_gradient_that_autograd_finds(
-    normalised, records, trace, features, mmd, with_centre, seed
+    normalised, records, trace, features, mmd, centres, seed
 ):
     rng = np.random.default_rng(seed)
     model = FourierModel(3, 5, 8, 0.7, normalised=normalised)
     network = model.build(rng)
     initial = model.initial(rng)
     _, gradients = as_vectors(network, initial)
-    centre = rng.normal(size=(1, 8)).astype(np.float32) if with_centre else None
-    terms = Regularization(trace, features, mmd)
+    by_class = centres == "by class"
+    centre = rng.normal(size=(3 if by_class else 1, 8)).astype(np.float32)
+    if by_class:
+        centre[seed % 3] = np.nan  # nobody told of that class
+    if centres == "no centre":
+        centre = None
+    terms = Regularization(trace, features, mmd, per_class=by_class)
     x = rng.normal(size=(records, 5)).astype(np.float32)
     x[rng.random(x.shape) < 0.3] = 0
     y, order = rng.integers(0, 3, records), rng.permutation(records)
