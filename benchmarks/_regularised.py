@@ -1,0 +1,260 @@
+"""FedAvgR and its peers on one set-up: what is fitted, searched and compared, on any clients.
+
+Of fedavgr.txt, section 5: 100 trainable random Fourier features sqrt(2) cos(.), momentum 0.9,
+batches of 10. Every method's learning rate, the regularisers' weights and the proximal weight are
+chosen by 3-fold cross-validation inside the training records, over as many steps as the run has.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from benchmarks._harness import Run, Table, paired
+from secure_fl.federation import Client, Federation
+
+WIDTH = 100
+RATES = [0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00003]
+"""At the paper's scale of features; the paper does not say its rate."""
+GRIDS = {
+    "mmd": [1e-4, 1e-3, 1e-2, 1e-1],
+    "features": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2],
+    "trace": [1e-8, 1e-7, 1e-6, 1e-5, 1e-4],
+}
+PROXIMAL = [1e-4, 1e-3, 1e-2, 1e-1]
+"""The paper's grids (5.3)."""
+FOLDS = 3
+
+MIXTURE = "FedAvgR, mixture"
+BY_CLASS = "FedAvgR, by class"
+"""With the MMD between features of one class, which is not the paper's."""
+NONE, MMD_BY_CLASS = "no term", "MMD by class"
+SINGLE = {"trace": "trace norm", "features": "feature norm", "mmd": "MMD"}
+ALL, ALL_BY_CLASS = "all terms", "all terms, MMD by class"
+NONE_BY_CLASS = "no term, at the rate of by class"
+
+SEARCHED: dict[str, dict[str, list[float]]] = {
+    "OneShot": {},
+    "FedAvg": {},
+    "FedProx": {"proximal": PROXIMAL},
+    "FedAvgR": GRIDS,
+    BY_CLASS: GRIDS,
+}
+"""What is searched beside the learning rate, one setting after the other."""
+
+Settings: TypeAlias = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Clients, a test set and a draw of the initial features: what methods have in common.
+
+    Attributes:
+        clients: with their training records.
+        model: of `secure_fl.trainers.networks`.
+        start: its initial state.
+        training: local epochs, momentum and batches; a method's rate comes to it.
+        seed: of the federation.
+        test: features, shape (n, d), and class codes, shape (n,).
+    """
+
+    clients: list[Client]
+    model: Any
+    start: Any
+    training: Any
+    seed: int
+    test: tuple[Any, Any]
+
+    def federation(self, clients: Any = None) -> Federation:
+        """A handle of these clients, or of others."""
+        members = self.clients if clients is None else clients
+        return Federation(
+            [Client(each.name, each.features, each.targets) for each in members], seed=self.seed
+        )
+
+    def accuracy(self, parameters: Any) -> float:
+        """Of the test records, in percent."""
+        from secure_fl.trainers.networks import accuracy
+
+        return 100.0 * accuracy(self.model, parameters, *self.test)
+
+
+Make: TypeAlias = Callable[[str, int, int], Problem]
+"""A problem of a data set, a seed and a number of local epochs; of a module, for processes."""
+
+
+def problem(
+    clients: list[Client], classes: int, test: tuple[Any, Any], seed: int, epochs: int, rng: Any
+) -> Problem:
+    """The paper's model and training on clients; `rng` draws the initial features."""
+    import torch
+
+    from secure_fl.trainers.networks import FourierModel, LocalTraining, NetworkState
+
+    torch.set_num_threads(1)
+    model = FourierModel(classes, test[0].shape[1], WIDTH, normalised=False)
+    training = LocalTraining(epochs=epochs, momentum=0.9)
+    return Problem(clients, model, NetworkState(model.initial(rng)), training, seed, test)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What cross-validation chose for a data set.
+
+    Attributes:
+        settings: by method; of FL+HC, which is not searched, FedAvg's.
+        accuracy: of the left-out records, by method, in [0, 1].
+    """
+
+    settings: dict[str, Settings]
+    accuracy: dict[str, float]
+
+
+def last(fed: Federation, states: Iterator[Any]) -> Any:
+    """The last state of a run."""
+    for state in fed.rounds(states):
+        found = state
+    return found
+
+
+def states(setting: Problem, method: str, rounds: int, told: Settings) -> Callable[..., Any]:
+    """What takes a federation and gives the rounds of a method under these settings."""
+    from secure_fl.trainers.networks import Regularization, fedavg, fedavgr
+
+    penalties: dict[str, Any] = {name: told[name] for name in GRIDS if name in told}
+    training = replace(
+        setting.training,
+        learning_rate=told["learning_rate"],
+        proximal=told.get("proximal", 0.0),
+    )
+    if method == "OneShot":
+        training = replace(training, epochs=rounds * training.epochs)
+        rounds = 1
+    common = {"start": setting.start, "rounds": rounds, "training": training}
+    if not penalties:
+        return lambda fed: fedavg(fed, setting.model, **common)
+    common["regularization"] = Regularization(**penalties, per_class=method == BY_CLASS)
+    if method == MIXTURE:
+        common["distribution"] = "mixture"
+    return lambda fed: fedavgr(fed, setting.model, **common)
+
+
+def fit(setting: Problem, method: str, rounds: int, told: Settings) -> Callable[..., Any]:
+    """The trainer of a method: takes a federation, gives the last state."""
+    run = states(setting, method, rounds, told)
+    return lambda fed: last(fed, run(fed))
+
+
+def searched(
+    make: Make, name: str, method: str, epochs: int, rounds: int
+) -> tuple[Settings, float]:
+    """Settings and accuracy of the left-out records, by cross-validation for the run's steps.
+
+    On the training records of seed 0's clients; all methods have the same folds.
+    """
+    from secure_fl.trainers.networks import coordinate_search, cross_validated, folds
+
+    setting, rng = make(name, 0, epochs), np.random.default_rng(0)
+    pairs = folds(setting.clients, FOLDS, rng)
+    # A fold's epochs are shorter by the records that it leaves out.
+    length = round(rounds * FOLDS / (FOLDS - 1))
+
+    def score(told: Settings) -> float:
+        run = fit(setting, method, length, told)
+        return cross_validated(
+            pairs, setting.model, lambda fed: run(fed).parameters, setting.federation
+        )
+
+    return coordinate_search({"learning_rate": RATES, **SEARCHED[method]}, score)
+
+
+Score: TypeAlias = Callable[[str, Settings], float]
+"""Accuracy of a method under settings."""
+
+
+def one_by_one(score: Score, full: Settings) -> dict[str, float]:
+    """Accuracies without a term and with each by itself, at FedAvgR's rate and weights."""
+    rate = {"learning_rate": full["learning_rate"]}
+    found = {NONE: score("FedAvgR", rate)}
+    for each, title in SINGLE.items():
+        found[title] = score("FedAvgR", {**rate, each: full[each]})
+    return found
+
+
+def by_class(score: Score, full: Settings) -> dict[str, float]:
+    """The same of the MMD by class: without, by itself, and with the other terms."""
+    rate = {"learning_rate": full["learning_rate"]}
+    return {
+        BY_CLASS: score(BY_CLASS, full),
+        NONE_BY_CLASS: score("FedAvgR", rate),
+        MMD_BY_CLASS: score(BY_CLASS, {**rate, "mmd": full["mmd"]}),
+    }
+
+
+# ---------------------------------------------------------------------------------------- results
+
+Found: TypeAlias = dict[int, dict[str, float]]
+"""Accuracies by seed and method."""
+
+
+def table_of_chosen(run: Run) -> Table:
+    """To be filled by `show_chosen`."""
+    return run.table(
+        "settings chosen by cross-validation",
+        ["data", "method", "learning rate", "alpha", "beta", "gamma", "mu", "accuracy of folds"],
+    )
+
+
+def show_chosen(run: Run, table: Table, name: str, each: Chosen) -> None:
+    """A row a method, and a remark where a rate is at the edge of those tried."""
+    for method, told in each.settings.items():
+        keys = ("learning_rate", "trace", "features", "mmd", "proximal")
+        table.add(name, method, *map(told.get, keys), 100 * each.accuracy[method])
+        if told["learning_rate"] in (RATES[0], RATES[-1]):
+            run.note(f"{name}, {method}: its learning rate is at the edge of those tried")
+
+
+def table_of_gains(run: Run) -> Table:
+    """To be filled by `show_gains`."""
+    return run.table(
+        "FedAvgR against FedAvg, and terms against none, in points",
+        ["data", "method", "seeds", "mean difference", "t", "p"],
+    )
+
+
+def show_gains(table: Table, name: str, found: Found) -> float:
+    """FedAvgR against FedAvg, each at its own rate, then terms against none at one rate.
+
+    Returns:
+        The mean difference of the first.
+    """
+    of = columns(found)
+
+    def add(title: str, method: str, base: str) -> float:
+        gain = np.subtract(of[method], of[base])
+        table.add(name, title, len(found), float(gain.mean()), *paired(gain.tolist()))
+        return float(gain.mean())
+
+    first = add("FedAvgR", "FedAvgR", "FedAvg")
+    # FedAvg at the rate that FedAvgR got: the rest of the difference is the rate's.
+    for title, method in {ALL: "FedAvgR", **{term: term for term in SINGLE.values()}}.items():
+        add(title, method, NONE)
+    if BY_CLASS in of:
+        add(BY_CLASS, BY_CLASS, "FedAvg")
+        add(ALL_BY_CLASS, BY_CLASS, NONE_BY_CLASS)
+        add(MMD_BY_CLASS, MMD_BY_CLASS, NONE_BY_CLASS)
+        add("by class against plain, all terms", BY_CLASS, "FedAvgR")
+    return first
+
+
+def columns(found: Found) -> dict[str, list[float]]:
+    """Accuracies by method, one a seed in order."""
+    seeds = sorted(found)
+    return {method: [found[seed][method] for seed in seeds] for method in found[seeds[0]]}
+
+
+def raw_rows(table: Table, name: str, found: Found) -> None:
+    """A row a seed, of the methods that the table has columns for."""
+    for seed, values in sorted(found.items()):
+        table.add(name, seed, *(values.get(column) for column in table.columns[2:]))
