@@ -5,7 +5,10 @@ batches of 10. Every method's learning rate, the regularisers' weights and the p
 chosen by 3-fold cross-validation inside the training records, over as many steps as the run has.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -25,6 +28,8 @@ GRIDS = {
 PROXIMAL = [1e-4, 1e-3, 1e-2, 1e-1]
 """The paper's grids (5.3)."""
 FOLDS = 3
+TIERS = (1, 3)
+"""Every data set gets the first seed, and three before another gets more."""
 
 MIXTURE = "FedAvgR, mixture"
 BY_CLASS = "FedAvgR, by class"
@@ -170,7 +175,22 @@ def searched(
 
 
 Score: TypeAlias = Callable[[str, Settings], float]
-"""Accuracy of a method under settings."""
+"""Test accuracy in percent of a method under settings."""
+
+
+def scorer(setting: Problem, rounds: int) -> Score:
+    """What trains and scores a method; equal runs by two names are made once."""
+
+    @functools.cache
+    def trained(kind: str, told: tuple[tuple[str, float], ...]) -> float:
+        state = fit(setting, kind, rounds, dict(told))(setting.federation())
+        return setting.accuracy(state.parameters)
+
+    def score(method: str, told: Settings) -> float:
+        own = method == "OneShot" or (method in (BY_CLASS, MIXTURE) and "mmd" in told)
+        return trained(method if own else "", tuple(sorted(told.items())))
+
+    return score
 
 
 def one_by_one(score: Score, full: Settings) -> dict[str, float]:
@@ -192,10 +212,97 @@ def by_class(score: Score, full: Settings) -> dict[str, float]:
     }
 
 
-# ---------------------------------------------------------------------------------------- results
+# -------------------------------------------------------------------------------------- processes
+
+
+def searches(
+    run: Run,
+    pool: ProcessPoolExecutor,
+    make: Make,
+    lengths: Mapping[str, int],
+    methods: Sequence[str],
+    epochs: int,
+) -> dict[str, Chosen]:
+    """What cross-validation chooses for every data set; each method's search is a task.
+
+    Args:
+        run: told of the progress.
+        pool: of processes.
+        make: of the data sets' problems.
+        lengths: rounds by data set.
+        methods: that are searched.
+        epochs: of a round.
+    """
+    # The longest first, so that no process waits for another at the end.
+    tasks = [(name, method) for name in lengths for method in reversed(methods)]
+    rounds = [lengths[name] for name, _ in tasks]
+    search = functools.partial(searched, make)
+    found = pool.map(search, *zip(*tasks, strict=True), [epochs] * len(tasks), rounds)
+    by_task = {}
+    for (name, method), (told, score) in zip(tasks, found, strict=True):
+        by_task[name, method] = told, score
+        shown = ", ".join(f"{key} {value:g}" for key, value in told.items())
+        run.progress(f"{name}, {method}: {shown}")
+    return {
+        name: Chosen(
+            {method: by_task[name, method][0] for method in methods},
+            {method: by_task[name, method][1] for method in methods},
+        )
+        for name in lengths
+    }
+
 
 Found: TypeAlias = dict[int, dict[str, float]]
 """Accuracies by seed and method."""
+
+
+def run_trials(
+    run: Run,
+    pool: ProcessPoolExecutor,
+    workers: int,
+    work: Mapping[str, Callable[[int], dict[str, float]]],
+    size: Mapping[str, int],
+    seeds: int,
+    deadline: float,
+) -> dict[str, Found]:
+    """Accuracies by data set, seed and method; small data sets get more seeds.
+
+    Args:
+        run: told of the progress.
+        pool: of processes.
+        workers: how many.
+        work: by data set, what gives a seed's accuracies.
+        size: of a seed, by data set.
+        seeds: the most.
+        deadline: of the monotonic clock; the next seed is begun if it should end before it.
+    """
+    # The longest first where all run, so that no process waits for another at the end.
+    order = sorted(
+        ((name, seed) for name in work for seed in range(seeds)),
+        key=lambda task: (
+            sum(task[1] >= t for t in TIERS),
+            size[task[0]] * (task[1] + 1 if task[1] >= TIERS[0] else -1),
+        ),
+    )
+    found: dict[str, Found] = {name: {} for name in work}
+    running: dict[Future[dict[str, float]], tuple[str, int, float]] = {}
+    longest = dict.fromkeys(work, 0.0)
+    while order or running:
+        while order and len(running) < workers:
+            name, seed = order.pop(0)
+            if seed < TIERS[0] or time.monotonic() + longest[name] < deadline:
+                running[pool.submit(work[name], seed)] = (name, seed, time.monotonic())
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            name, seed, began = running.pop(future)
+            found[name][seed] = future.result()
+            longest[name] = max(longest[name], time.monotonic() - began)
+            shown = ", ".join(f"{method} {value:.2f}" for method, value in future.result().items())
+            run.progress(f"{name}, seed {seed}: {shown}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------- results
 
 
 def table_of_chosen(run: Run) -> Table:

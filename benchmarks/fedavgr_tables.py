@@ -9,8 +9,7 @@ rounds or epochs are said in the parameters, and judge nothing.
 """
 
 import functools
-import time
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -33,15 +32,15 @@ from benchmarks._regularised import (
     Chosen,
     Found,
     Problem,
-    Settings,
     by_class,
     columns,
-    fit,
     last,
     one_by_one,
     problem,
     raw_rows,
-    searched,
+    run_trials,
+    scorer,
+    searches,
     show_chosen,
     show_gains,
     table_of_chosen,
@@ -55,9 +54,6 @@ WARM_UP, CLUSTERS = 10, 2
 """Of FL+HC: rounds before the clustering (Briggs et al. try 1 to 10), clusters (the paper's)."""
 
 MNIST_ROUNDS = 20
-TIERS = (1, 3)
-"""Every data set gets the first seed, and three before another gets more."""
-
 METHODS = ("OneShot", "FedAvg", "FedProx", "FL+HC", "FedAvgR")
 MIXED = frozenset({"splice", "vehicle", "dna"})
 """Data sets on which gathered estimates of the feature distribution stand beside pooled moments."""
@@ -106,82 +102,19 @@ def main(
     deadline = run.started + 60 * minutes
     methods = [method for method in SEARCHED if classes or method != BY_CLASS]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        chosen = _searches(run, pool, names, methods, epochs, rounds)
+        lengths = {name: _rounds(name, rounds) for name in names}
+        chosen = searches(run, pool, _problem, lengths, methods, epochs)
         told = table_of_chosen(run)
         for name, each in chosen.items():
             show_chosen(run, told, name, each)
-        trials = _trials(run, pool, workers, names, seeds, chosen, rounds, epochs, deadline)
+        work = {
+            name: functools.partial(_trial, name, lengths[name], epochs, chosen[name])
+            for name in names
+        }
+        size = {name: len(_split(name).y_train) * lengths[name] for name in names}
+        trials = run_trials(run, pool, workers, work, size, seeds, deadline)
     run.seeds(*sorted({seed for found in trials.values() for seed in found}))
     _show(run, trials, (MMD_BY_CLASS, BY_CLASS, NONE_BY_CLASS) if classes else ())
-
-
-def _searches(
-    run: Run,
-    pool: ProcessPoolExecutor,
-    names: list[str],
-    methods: list[str],
-    epochs: int,
-    rounds: int,
-) -> dict[str, Chosen]:
-    """What cross-validation chooses for every data set; each method's search is a task."""
-    # The longest first, so that no process waits for another at the end.
-    tasks = [(name, method) for name in names for method in reversed(methods)]
-    lengths = [_rounds(name, rounds) for name, _ in tasks]
-    search = functools.partial(searched, _problem)
-    found = pool.map(search, *zip(*tasks, strict=True), [epochs] * len(tasks), lengths)
-    by_task = {}
-    for (name, method), (told, score) in zip(tasks, found, strict=True):
-        by_task[name, method] = told, score
-        shown = ", ".join(f"{key} {value:g}" for key, value in told.items())
-        run.progress(f"{name}, {method}: {shown}")
-    return {
-        name: Chosen(
-            {method: by_task[name, method][0] for method in methods},
-            {method: by_task[name, method][1] for method in methods},
-        )
-        for name in names
-    }
-
-
-def _trials(
-    run: Run,
-    pool: ProcessPoolExecutor,
-    workers: int,
-    names: list[str],
-    seeds: int,
-    chosen: dict[str, Chosen],
-    rounds: int,
-    epochs: int,
-    deadline: float,
-) -> dict[str, Found]:
-    """Accuracies by data set, seed and method; small data sets get more seeds."""
-    size = {name: len(_split(name).y_train) * _rounds(name, rounds) for name in names}
-    # The longest first where all run, so that no process waits for another at the end.
-    order = sorted(
-        ((name, seed) for name in names for seed in range(seeds)),
-        key=lambda task: (
-            sum(task[1] >= t for t in TIERS),
-            size[task[0]] * (task[1] + 1 if task[1] >= TIERS[0] else -1),
-        ),
-    )
-    found: dict[str, Found] = {name: {} for name in names}
-    running: dict[Future[dict[str, float]], tuple[str, int, float]] = {}
-    longest = dict.fromkeys(names, 0.0)
-    while order or running:
-        while order and len(running) < workers:
-            name, seed = order.pop(0)
-            if seed < TIERS[0] or time.monotonic() + longest[name] < deadline:
-                length = _rounds(name, rounds)
-                future = pool.submit(_trial, name, seed, length, epochs, chosen[name])
-                running[future] = (name, seed, time.monotonic())
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
-        for future in done:
-            name, seed, began = running.pop(future)
-            found[name][seed] = future.result()
-            longest[name] = max(longest[name], time.monotonic() - began)
-            shown = ", ".join(f"{method} {value:.2f}" for method, value in future.result().items())
-            run.progress(f"{name}, seed {seed}: {shown}")
-    return found
 
 
 def _rounds(name: str, rounds: int) -> int:
@@ -210,17 +143,12 @@ def _problem(name: str, seed: int, epochs: int) -> Problem:
     return problem(clients, len(data.classes), (data.X_test, data.y_test), seed, epochs, rng)
 
 
-def _trial(name: str, seed: int, rounds: int, epochs: int, chosen: Chosen) -> dict[str, float]:
+def _trial(name: str, rounds: int, epochs: int, chosen: Chosen, seed: int) -> dict[str, float]:
     """Test accuracy in percent of every method on one partition and one draw of features."""
     from secure_fl.trainers.networks import clustered_accuracy, fl_hc
 
     setting = _problem(name, seed, epochs)
-    model, told = setting.model, chosen.settings
-
-    def score(method: str, told: Settings) -> float:
-        state = fit(setting, method, rounds, told)(setting.federation())
-        return setting.accuracy(state.parameters)
-
+    model, told, score = setting.model, chosen.settings, scorer(setting, rounds)
     rate = told["FedAvg"]["learning_rate"]
     fed = setting.federation()
     clustered = last(
