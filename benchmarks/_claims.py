@@ -3,29 +3,18 @@
 A claim is judged by the figures of a full run or not at all; a short one (`--quick`) judges none.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
+from benchmarks import _fedavgr_claims as fedavgr
 from benchmarks._harness import Table
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO
 from benchmarks._results import Result
+from benchmarks._verdicts import Verdict, counted, mean_of
+from benchmarks._verdicts import left_out as _left_out
 
-Judge: TypeAlias = Callable[[Result], "Verdict"]
-Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a full run says.
-
-    Attributes:
-        holds: in short.
-        found: by which figures.
-    """
-
-    holds: Holds
-    found: str
+Judge: TypeAlias = Callable[[Result], Verdict]
 
 
 @dataclass(frozen=True)
@@ -47,28 +36,6 @@ class Claim:
     benchmark: str
     test: str
     judge: Callable[[Result], Verdict]
-
-
-def mean_of(cell: object) -> float | None:
-    """The mean in a cell such as `79.1 ± 0.2`; None where there is none."""
-    try:
-        return float(str(cell).partition("±")[0])
-    except ValueError:
-        return None
-
-
-def counted(pairs: Iterable[tuple[str, bool]], what: str) -> Verdict:
-    """A verdict of cases: held in all, in none, or in those that are named."""
-    cases = list(pairs)
-    good = [name for name, held in cases if held]
-    if not cases:
-        return Verdict("not judged", "the run has no figures for it")
-    text = f"{what} on {len(good)} of {len(cases)}"
-    if len(good) == len(cases):
-        return Verdict("holds", text)
-    if not good:
-        return Verdict("does not hold", text)
-    return Verdict("holds in part", f"{text}: {', '.join(good)}")
 
 
 def _grouped(table: Table, keys: tuple[str, ...], name: str) -> dict[str, dict[str, list[object]]]:
@@ -122,46 +89,6 @@ def _sample_size(result: Result) -> Verdict:
         return Verdict("does not hold", "eight rounds help everywhere or nowhere")
     text = f"eight rounds help up to {max(helped)} clients and hurt from {min(hurt)} on"
     return Verdict("holds" if max(helped) < min(hurt) else "holds in part", text)
-
-
-AS_PRINTED = {"rounds": 300, "epochs": 10, "seeds": 10}
-"""Of fedavgr.txt, table 3: a claim of it is judged by no less."""
-
-
-def _regularised(result: Result) -> Verdict:
-    table = result.table("FedAvgR against FedAvg")
-    if table is None:
-        return Verdict("not judged", "the run has no such table")
-    gains = {(row[0], row[1]): _gain(row[3], row[5]) for row in table.rows}
-    cases, short = [], []
-    for name, method, seeds, *_ in table.rows:
-        if method != "FedAvgR":
-            continue
-        rounds = "mnist_rounds" if name == "mnist" else "rounds"
-        had = {**result.parameters, "rounds": result.parameters.get(rounds), "seeds": seeds}
-        if any(int(had.get(key) or 0) < least for key, least in AS_PRINTED.items()):
-            short.append(str(name))
-        else:
-            # At one rate too, or a rate that suits better would pass for the regularisers.
-            cases.append((str(name), gains[name, method] and gains.get((name, ALL), False)))
-    found = counted(cases, "FedAvgR better than FedAvg at its own rate and at FedAvgR's, p < 0.05,")
-    return _left_out(found, short, "fewer than 300 rounds, 10 epochs or 10 seeds")
-
-
-ALL = "all terms"
-"""The row of FedAvgR against FedAvg at FedAvgR's rate."""
-
-
-def _gain(difference: object, p: object) -> bool:
-    gain, chance = mean_of(difference), mean_of(p)
-    return gain is not None and gain > 0 and chance is not None and chance < 0.05
-
-
-def _left_out(found: Verdict, names: list[str], why: str) -> Verdict:
-    """A verdict that says which cases it leaves out, and why."""
-    if not names:
-        return found
-    return Verdict(found.holds, f"{found.found}; {why}, and not judged: {', '.join(names)}")
 
 
 def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Verdict]:
@@ -266,6 +193,8 @@ VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
 )
 """Figure, the variant that should need least, of what, its rivals (all if none), and the claim."""
 
+_FEDAVGR_RUNS = ("fedavgr_tables", "fedavgr_synthetic")
+
 CLAIMS = (
     Claim(
         FEDNEWTON,
@@ -305,7 +234,50 @@ CLAIMS = (
         "FedAvgR is more accurate than FedAvg on label shards.",
         "fedavgr_tables",
         f"{_NETWORKS}/test_averaging.py",
-        _regularised,
+        fedavgr.regularised,
+    ),
+    *(
+        Claim(FEDAVGR, "table 2", text, benchmark, f"{_NETWORKS}/test_averaging.py", judge)
+        for benchmark in _FEDAVGR_RUNS
+        for text, judge in (
+            ("Every regulariser alone is more accurate than none.", fedavgr.each_alone),
+            ("All three together are more accurate than each alone.", fedavgr.all_best),
+        )
+    ),
+    Claim(
+        FEDAVGR,
+        "figure 2",
+        "The clients' features come nearer to one another as FedAvgR trains.",
+        "fedavgr_synthetic",
+        f"{_NETWORKS}/test_averaging.py",
+        fedavgr.comes_nearer,
+    ),
+    Claim(
+        FEDAVGR,
+        "figure 2",
+        "It is the MMD that brings them nearer: FedAvg leaves them further apart.",
+        "fedavgr_synthetic",
+        f"{_NETWORKS}/test_averaging.py",
+        fedavgr.ends_nearer(fedavgr.OF_THE_PAPER, "distance"),
+    ),
+    Claim(
+        "ours",
+        "-",
+        "The MMD by class brings features of one class nearer than FedAvg does.",
+        "fedavgr_synthetic",
+        f"{_NETWORKS}/test_class_mmd.py",
+        fedavgr.ends_nearer(fedavgr.BY_CLASS_ALONE, "within classes"),
+    ),
+    *(
+        Claim(
+            "ours",
+            "-",
+            "FedAvgR is more accurate with the MMD by class than with the plain one.",
+            benchmark,
+            f"{_NETWORKS}/test_class_mmd.py",
+            fedavgr.class_better,
+        )
+        for benchmark in _FEDAVGR_RUNS
     ),
     Claim(
         FEDNL,

@@ -225,7 +225,7 @@ PAPER_TABLES = (
         "regularisers one by one",
         FEDAVGR,
         "Table 2",
-        "random Fourier features, 250 rounds of 10 epochs; the synthetic set is not run here",
+        "random Fourier features, 250 rounds of 10 epochs",
         ("data set", "none", "trace norm", "feature norm", "MMD", "all"),
         (
             ("svmguide1", "89.05", "89.20", "89.45", "89.61", "90.70"),
@@ -233,8 +233,16 @@ PAPER_TABLES = (
             ("dna", "95.33", "95.52", "95.36", "95.45", "95.70"),
             ("pendigits", "95.70", "95.71", "95.74", "95.94", "95.90"),
             ("usps", "94.57", "94.72", "94.82", "94.80", "94.82"),
-            ("synthetic", "95.82", "96.07", "96.06", "96.12", "96.23"),
         ),
+    ),
+    PaperTable(
+        "fedavgr_synthetic",
+        "regularisers one by one",
+        FEDAVGR,
+        "Table 2",
+        "another draw of the synthetic set, (u, v) = (0.5, 0.5), 250 rounds",
+        ("data set", "none", "trace norm", "feature norm", "MMD", "all"),
+        (("synthetic", "95.82", "96.07", "96.06", "96.12", "96.23"),),
     ),
     PaperTable(
         "fedavgr_tables",

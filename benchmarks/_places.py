@@ -17,6 +17,7 @@ class Place:
         last: of the last.
         benchmark: the module that measures it; "" for none.
         absent: what is not measured here, and why; "" where all of it is.
+        also: another module, that measures a part of it; "" for none.
     """
 
     paper: str
@@ -25,6 +26,12 @@ class Place:
     last: int
     benchmark: str
     absent: str
+    also: str = ""
+
+    @property
+    def measured_by(self) -> str:
+        """The modules that do; "" for none."""
+        return ", ".join(filter(None, (self.benchmark, self.also)))
 
     @property
     def name(self) -> str:
@@ -103,10 +110,10 @@ PLACES = (
     _figure(FEDNEWTON, 9, "head_tuning", _HEADS + _CARD, last=10),
     _figure(FEDNEWTON, 11, "", f"ResNet-18's features of MNIST are not at hand{_CARD}"),
     _table(FEDAVGR, 1, "", "data sets; vehicle has 346 test records, not 446"),
-    _table(FEDAVGR, 2, "fedavgr_tables", "the synthetic set, whose generator is another paper's"),
+    Place(FEDAVGR, "table", 2, 2, "fedavgr_tables", "", "fedavgr_synthetic"),
     _table(FEDAVGR, 3, "fedavgr_tables", ""),
     _figure(FEDAVGR, 1, "", _DRAWING),
-    _figure(FEDAVGR, 2, "", "drawn of the synthetic set, whose generator is another paper's"),
+    _figure(FEDAVGR, 2, "fedavgr_synthetic", ""),
     _table(FEDNL, 1, "", _THEORY, last=5),
     _table(FEDNL, 6, "", "data sets and cuts, which the benchmarks take"),
     _table(FEDNL, 7, "", _NOTATION),

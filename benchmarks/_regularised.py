@@ -38,6 +38,7 @@ NONE, MMD_BY_CLASS = "no term", "MMD by class"
 SINGLE = {"trace": "trace norm", "features": "feature norm", "mmd": "MMD"}
 ALL, ALL_BY_CLASS = "all terms", "all terms, MMD by class"
 NONE_BY_CLASS = "no term, at the rate of by class"
+CLASS_AGAINST_PLAIN = "by class against plain, all terms"
 
 SEARCHED: dict[str, dict[str, list[float]]] = {
     "OneShot": {},
@@ -351,7 +352,7 @@ def show_gains(table: Table, name: str, found: Found) -> float:
         add(BY_CLASS, BY_CLASS, "FedAvg")
         add(ALL_BY_CLASS, BY_CLASS, NONE_BY_CLASS)
         add(MMD_BY_CLASS, MMD_BY_CLASS, NONE_BY_CLASS)
-        add("by class against plain, all terms", BY_CLASS, "FedAvgR")
+        add(CLASS_AGAINST_PLAIN, BY_CLASS, "FedAvgR")
     return first
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from benchmarks._claims import judged, mean_of
+from benchmarks._claims import judged
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
 from benchmarks._places import PLACES
 from benchmarks._results import Result
+from benchmarks._verdicts import mean_of
 from fhe.envelope import write_atomic
 from secure_fl.pages import html
 from secure_fl.report import figures
@@ -80,7 +81,7 @@ def _claims(results: Mapping[str, Result]) -> Markup:
 def _places() -> Markup:
     """What measures each table and figure of the papers, and what cannot be measured here."""
     columns = ("paper", "where", "measured by", "not measured here, and why")
-    rows = [[each.paper, each.name, each.benchmark or "-", each.absent or "-"] for each in PLACES]
+    rows = [[each.paper, each.name, each.measured_by or "-", each.absent or "-"] for each in PLACES]
     return html.section(
         "Tables and figures of the papers",
         html.table("Every one of them", columns, rows),
@@ -174,6 +175,7 @@ def _environment(result: Result) -> Markup:
 def _drawings(result: Result) -> list[Markup]:
     """What people would rather look at, drawn from the saved tables alone."""
     makers = {
+        "fedavgr_synthetic": _distance_by_round,
         "fedrco_tables": _accuracy_by_second,
         "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
@@ -269,6 +271,31 @@ def _accuracy_by_second(result: Result) -> list[Markup]:
         figures.shown(panel(lines), f"fedrco{i}", f"{partition}, {clients} clients ({MEASURED}).")
         for i, ((partition, clients), lines) in enumerate(runs.items())
     ]
+
+
+def _distance_by_round(result: Result) -> list[Markup]:
+    table = result.table("distance of the clients' mean features")
+    if table is None:
+        return []
+    drawn = [_courses(table, column, i) for i, column in enumerate(("distance", "within classes"))]
+    return [html.boxed("beside", *drawn)]
+
+
+def _courses(table: Table, column: str, number: int) -> Markup:
+    method, at, value = (table.columns.index(each) for each in ("method", "round", column))
+    rounds = sorted({float(str(row[at])) for row in table.rows})
+    lines: dict[str, list[float | None]] = {}
+    for row in table.rows:
+        # One term by its chosen weight is FedAvg's line nearly, and more lines have no marks left.
+        if row[method] not in ("MMD", "MMD by class"):
+            own = lines.setdefault(str(row[method]), [None] * len(rounds))
+            own[rounds.index(float(str(row[at])))] = mean_of(row[value])
+
+    def draw(axes: Any) -> None:
+        figures.draw_lines(axes, rounds, lines, xlabel="round", ylabel=column)
+
+    caption = f"{column} by round: {table.name} ({MEASURED})."
+    return figures.shown(draw, f"fedavgr{number}", caption, height=4.4)
 
 
 _BITS = re.compile(r"(\d+)-bit codes on (.+)")

@@ -250,3 +250,23 @@ def test_runs_of_fedrco_are_drawn_one_picture_a_setting(tmp_path):
     for words in ("Dirichlet 0.1, 10 clients (measured here)", "2 classes, 50 clients", "FedAvg"):
         assert words in page
     assert page.count("<svg") == 2
+
+
+def test_the_course_of_figure_2_is_drawn_of_the_saved_table(tmp_path):
+    pytest.importorskip("matplotlib")
+    columns = ["method", "gamma", "seeds", "round", "distance", "within classes", "accuracy, %"]
+    rows = [
+        dict(zip(columns, (method, 0.1, 3, at, "7.10 ± 0.10", "3.10 ± 0.10", "80.00"), strict=True))
+        for method in ("FedAvg", "MMD", "MMD, largest weight", "all terms, MMD by class")
+        for at in (0, 30, 60, 100)
+    ]
+    name = "distance of the clients' mean features, (u, v) = (1, 1)"
+    saved = content("fedavgr_synthetic", results={name: {"columns": columns, "rows": rows}})
+    page = render({"fedavgr_synthetic": load(save(tmp_path, saved))}, {})
+    drawings = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
+    assert len(drawings) == 2
+    for drawing, label in zip(drawings, ("distance", "within classes"), strict=True):
+        assert f">{label}<" in drawing
+        assert all(f">{each}<" in drawing for each in ("FedAvg", "MMD, largest weight"))
+        assert ">MMD<" not in drawing
+    assert "96.23" in page
