@@ -1,7 +1,7 @@
 """FedAvgR's three regularisers (fedavgr.txt, section 4.1)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ class Regularization:
     features: float = 0.0
     mmd: float = 0.0
     samples: int = 100
-    per_class: bool = False
+    # Books of DP-SGD, which refuses it, name messages by this text: those of before stay valid.
+    per_class: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.trace, self.features, self.mmd) < 0 or self.samples < 1:

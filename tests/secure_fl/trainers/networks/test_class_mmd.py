@@ -214,6 +214,11 @@ def test_promises_of_privacy_refuse_it_before_anything_is_spent(clients, tmp_pat
     assert not books.events
 
 
+def test_books_of_private_runs_from_before_it_are_still_found():
+    """Their messages are named by the digest of this text; a changed one would be booked again."""
+    assert repr(BY_CLASS) == "Regularization(trace=0.0, features=0.0, mmd=1.0, samples=100)"
+
+
 def test_the_commands_method_takes_it_and_refuses_it_beside_a_promise():
     made = network("fedavgr", mmd_per_class=True)
     made.refuse_privacy(record=False, client=False)
