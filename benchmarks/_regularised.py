@@ -38,6 +38,9 @@ NONE, MMD_BY_CLASS = "no term", "MMD by class"
 SINGLE = {"trace": "trace norm", "features": "feature norm", "mmd": "MMD"}
 ALL, ALL_BY_CLASS = "all terms", "all terms, MMD by class"
 NONE_BY_CLASS = "no term, at the rate of by class"
+MMD_MOST, CLASS_MOST = "MMD, largest weight", "MMD by class, largest weight"
+"""Of the grid: a chosen weight may be too small to see what its term does."""
+OF_CLASSES = (MMD_BY_CLASS, BY_CLASS, NONE_BY_CLASS, MMD_MOST, CLASS_MOST)
 CLASS_AGAINST_PLAIN = "by class against plain, all terms"
 
 SEARCHED: dict[str, dict[str, list[float]]] = {
@@ -204,12 +207,15 @@ def one_by_one(score: Score, full: Settings) -> dict[str, float]:
 
 
 def by_class(score: Score, full: Settings) -> dict[str, float]:
-    """The same of the MMD by class: without, by itself, and with the other terms."""
+    """The same of the MMD by class, and both MMDs by the largest weight, at its rate."""
     rate = {"learning_rate": full["learning_rate"]}
+    most = {**rate, "mmd": max(GRIDS["mmd"])}
     return {
         BY_CLASS: score(BY_CLASS, full),
         NONE_BY_CLASS: score("FedAvgR", rate),
         MMD_BY_CLASS: score(BY_CLASS, {**rate, "mmd": full["mmd"]}),
+        MMD_MOST: score("FedAvgR", most),
+        CLASS_MOST: score(BY_CLASS, most),
     }
 
 
@@ -351,7 +357,8 @@ def show_gains(table: Table, name: str, found: Found) -> float:
     if BY_CLASS in of:
         add(BY_CLASS, BY_CLASS, "FedAvg")
         add(ALL_BY_CLASS, BY_CLASS, NONE_BY_CLASS)
-        add(MMD_BY_CLASS, MMD_BY_CLASS, NONE_BY_CLASS)
+        for method in (MMD_BY_CLASS, MMD_MOST, CLASS_MOST):
+            add(method, method, NONE_BY_CLASS)
         add(CLASS_AGAINST_PLAIN, BY_CLASS, "FedAvgR")
     return first
 

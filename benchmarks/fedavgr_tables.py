@@ -23,9 +23,8 @@ from benchmarks._regularised import (
     BY_CLASS,
     FOLDS,
     MIXTURE,
-    MMD_BY_CLASS,
     NONE,
-    NONE_BY_CLASS,
+    OF_CLASSES,
     SEARCHED,
     SINGLE,
     WIDTH,
@@ -114,7 +113,7 @@ def main(
         size = {name: len(_split(name).y_train) * lengths[name] for name in names}
         trials = run_trials(run, pool, workers, work, size, seeds, deadline)
     run.seeds(*sorted({seed for found in trials.values() for seed in found}))
-    _show(run, trials, (MMD_BY_CLASS, BY_CLASS, NONE_BY_CLASS) if classes else ())
+    _show(run, trials, OF_CLASSES if classes else ())
 
 
 def _rounds(name: str, rounds: int) -> int:

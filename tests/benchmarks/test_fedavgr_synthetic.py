@@ -138,8 +138,8 @@ def test_gains_are_paired_by_seed_and_by_class_ones_stand_where_they_were_run():
     """Oracle: scipy's paired t-test."""
     rng = np.random.default_rng(0)
     names = ("FedAvg", "FedAvgR", shared.NONE, *shared.SINGLE.values())
-    more = (shared.BY_CLASS, shared.NONE_BY_CLASS, shared.MMD_BY_CLASS)
-    found = {seed: {m: rng.normal(80, 1) for m in (*names, *more)} for seed in range(6)}
+    every = (*names, *shared.OF_CLASSES)
+    found = {seed: {method: rng.normal(80, 1) for method in every} for seed in range(6)}
     run = Run(quick=False, as_json=True)
     table = shared.table_of_gains(run)
     first = shared.show_gains(table, "x", found)
@@ -151,6 +151,8 @@ def test_gains_are_paired_by_seed_and_by_class_ones_stand_where_they_were_run():
         shared.BY_CLASS: (shared.BY_CLASS, "FedAvg"),
         shared.ALL_BY_CLASS: (shared.BY_CLASS, shared.NONE_BY_CLASS),
         shared.MMD_BY_CLASS: (shared.MMD_BY_CLASS, shared.NONE_BY_CLASS),
+        shared.MMD_MOST: (shared.MMD_MOST, shared.NONE_BY_CLASS),
+        shared.CLASS_MOST: (shared.CLASS_MOST, shared.NONE_BY_CLASS),
         shared.CLASS_AGAINST_PLAIN: (shared.BY_CLASS, "FedAvgR"),
     }
     for title, (a, b) in against.items():

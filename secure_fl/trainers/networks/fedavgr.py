@@ -248,5 +248,5 @@ def _class_gaussians(moments: list[Tree]) -> ClassMixtures:
     # Who holds no record of a class has weight 0 in it; 1 instead of a division by 0.
     of = np.maximum(counts, 1)[:, :, None]
     deviations = np.sqrt(np.maximum(squares / of - (totals / of) ** 2, 0.0))
-    weights = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return ClassMixtures(weights, totals / of, deviations)
+    told = counts.sum(axis=1, keepdims=True)
+    return ClassMixtures(counts / np.where(told > 0, told, 1), totals / of, deviations)
