@@ -235,6 +235,11 @@ class Settings:
             for each in attrs.fields(cls)  # type: ignore[arg-type]  # `method` makes it an attrs class
         )
 
+    @classmethod
+    def by_rounds(cls) -> bool:
+        """Whether the number of rounds is a setting."""
+        return any(each.name == "rounds" for each in cls.declared())
+
     def moved(self) -> dict[str, tuple[float, float]]:
         """Options at a default that was another in version 0.1.0: that one and this one."""
         return {

@@ -103,7 +103,7 @@ def train_linear_model(
             if not settle:
                 return found
             value = objective_of(members, local_value, objective, secure=secure)
-            return until_settled(found, lambda at: value(at.weights))
+            return until_settled(found, lambda at: value(at.weights), fed.notes)
 
         state = last_state(
             fed,

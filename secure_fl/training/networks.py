@@ -115,7 +115,7 @@ def train_network(
             if not settle:
                 return found
             value = objective_of(members, local_loss, model, secure=secure)
-            return until_settled(found, lambda at: value(at.delivered))
+            return until_settled(found, lambda at: value(at.delivered), fed.notes)
 
         state = last_state(
             fed,
