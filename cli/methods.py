@@ -8,11 +8,9 @@ import click
 from cli.given import was_given
 from secure_fl.trainers import registry
 from secure_fl.trainers.network_settings import ARCHITECTURES
-from secure_fl.trainers.settings import Declared, Facts, Family, Settings
+from secure_fl.trainers.settings import AUTO, Declared, Facts, Family, Settings
 
 LINEAR = "linear"
-AUTO = "auto"
-"""Of --rounds: until the objective stops falling."""
 _MODEL = "model"
 """A setting of networks that names the family too, and so is an option of its own."""
 

@@ -207,6 +207,10 @@ class Declared:
     facts: Facts
 
 
+AUTO = "auto"
+"""In place of a number of rounds: until the objective stops falling."""
+
+
 class Settings:
     """A method with its settings; `secure_fl.trainers.registry.method` makes one of a class.
 

@@ -9,13 +9,19 @@ from scipy.special import log_softmax
 
 from secure_fl.data import Dataset, write_clients
 from secure_fl.errors import InputError
-from secure_fl.federation import Client
+from secure_fl.federation import Client, Federation, SecureAggregation
 from secure_fl.objectives import SoftmaxLoss
 from secure_fl.privacy.promises import ClientPromise
 from secure_fl.trainers.linear._client import local_value
 from secure_fl.trainers.methods.averaging import FedAvg
 from secure_fl.training import settling
-from secure_fl.training.settling import MOST_ROUNDS, PATIENCE, objective_of, until_settled
+from secure_fl.training.settling import (
+    MOST_ROUNDS,
+    PATIENCE,
+    objective_of,
+    until_settled,
+    window_of,
+)
 from secure_fl.training.train import train
 from tests.cli.command import securefl
 
@@ -41,6 +47,16 @@ def test_values_that_are_not_finite_are_no_progress():
     assert len(found) == 1 + PATIENCE
 
 
+def test_where_some_clients_take_part_in_a_round_the_mean_of_several_is_judged():
+    """An objective of one easy and one hard client in turn: each easy one is no progress."""
+    turns = [1.0, 9.0] * 40
+    assert len(list(until_settled(iter(range(80)), turns.__getitem__, {}, window=2))) < 13
+    # What falls for all is progress, whoever is heard: by single rounds only the easy client is.
+    falling = [value * 0.97**i for i, value in enumerate(turns)]
+    assert len(list(until_settled(iter(range(80)), falling.__getitem__, {}, window=2))) == 80
+    assert [window_of(10, drawn) for drawn in (None, 10, 4, 1)] == [1, 1, 3, 10]
+
+
 def test_the_objective_is_that_of_all_records_together(clients):
     objective = SoftmaxLoss(1e-3, 2)
     weights = np.array([[0.3, -0.2], [1.0, 0.5]])
@@ -48,7 +64,8 @@ def test_the_objective_is_that_of_all_records_together(clients):
     X, y = (np.concatenate([getattr(each, part) for each in clients]) for part in ("X", "y"))
     logarithms = log_softmax(X @ weights, axis=1)[np.arange(len(y)), y]
     expected = -logarithms.mean() + 0.5 * 1e-3 * np.sum(weights**2)
-    found = objective_of(members, local_value, objective, secure=True)(weights)
+    fed = Federation(members, aggregation=SecureAggregation())
+    found = objective_of(fed, local_value, objective)(weights)
     assert found == pytest.approx(expected, abs=1e-8)
 
 
