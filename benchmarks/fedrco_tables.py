@@ -25,20 +25,15 @@ from benchmarks._fedrco import (
     ALONE,
     CLIENTS,
     FIRST,
-    LAST,
-    MOST,
     PARTITIONS,
     SECOND,
-    START,
     TESTED,
-    TRIED,
     TUNED,
-    Curve,
     Task,
-    averaged,
     measured,
-    searched,
 )
+from benchmarks._fedrco_curves import Curve, averaged
+from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
 from benchmarks._harness import COUNT, MINUTES, Run, benchmark, paired
 from secure_fl.report import figures
 
