@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import click
+
 from benchmarks._fedrco_curves import Curve
 from fhe.envelope import write_atomic
 from secure_fl.errors import InputError
@@ -23,6 +25,12 @@ from secure_fl.files import make_folder, read_json_object
 FORMAT = 1
 MAX_BYTES = 2**28
 """Of a curve; one with the trajectories of 10 clients over 1,600 rounds has 30 MB."""
+
+RESUME = click.option(
+    "--resume",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder that keeps every run: another call with it goes on to the same figures.",
+)
 
 Described: TypeAlias = Mapping[str, Any]
 """A run: "task" with its fields, and "settings", of which a file must have the same."""
@@ -95,7 +103,8 @@ class Keep:
     def checkpoint(self, run: Described) -> Path:
         """The checkpoint of a run under way: the same however many rounds it is to have."""
         make_folder(self.folder)
-        return self._path(run | {"task": {**run["task"], "rounds": 0}}).with_suffix(".checkpoint")
+        endless = {**run, "task": {**run["task"], "rounds": 0}}
+        return self._path(endless).with_suffix(".checkpoint")
 
     def _path(self, run: Described) -> Path:
         task = run["task"]
@@ -111,9 +120,12 @@ def _digest(content: object) -> str:
 
 
 def _difference(found: Described, wanted: Described) -> str:
-    """The first setting of which a file has another value, with both; "" where it has none."""
+    """The first setting of which a file has another value, with both; "" where it has none.
+
+    Those that both know are compared: a setting that is new has been its default.
+    """
     before, now = ({**run["task"], **run["settings"]} for run in (found, wanted))
-    for key in sorted({*before, *now}):
-        if json.dumps(before.get(key)) != json.dumps(now.get(key)):
-            return f"{key} was {before.get(key)}, is {now.get(key)}"
+    for key in sorted({*before} & {*now}):
+        if before[key] != now[key]:
+            return f"{key} was {before[key]}, is {now[key]}"
     return ""

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -92,7 +92,7 @@ class Course:
 def run(task: Task, keep: Keep | None) -> Curve:
     """See `measured` of `benchmarks._fedrco`."""
     torch.set_num_threads(1)
-    described = {"task": asdict(task), "settings": _settings(task)}
+    described = {"task": _named(task), "settings": _settings(task)}
     found = None if keep is None else keep.curve(described)
     if found is not None:
         return found
@@ -252,16 +252,26 @@ CURVED: dict[str, dict[str, Any]] = {
 """What is FedRCO's but for these options."""
 
 
-def _settings(task: Task) -> dict[str, Any]:
-    """What else decides about a run's figures, beside its task and its records."""
-    curved = {"curved": repr(_curved(task))} if task.method in CURVED else {}
-    return {
-        "model": repr(MODELS[task.data]),
-        "training": repr(_local(task)),
-        "tested": TESTED,
-        "every": EVERY,
-        **curved,
+def _named(task: Task) -> dict[str, Any]:
+    """The task without what is its default: a choice that is new leaves names as they are."""
+    told = {"data": task.data}
+    return told | {
+        each.name: value
+        for each in fields(task)
+        if (value := getattr(task, each.name)) != each.default
     }
+
+
+def _settings(task: Task) -> dict[str, str]:
+    """What else decides about a run's figures, beside its task and its records."""
+    parts: dict[str, Any] = {"model": MODELS[task.data], "training": _local(task)}
+    if task.method in CURVED:
+        parts |= _curved(task).__dict__ | {"training": _local(task)}
+    flat = {"network": type(parts["model"]).__name__, "tested": str(TESTED), "every": str(EVERY)}
+    for name, part in parts.items():
+        values = asdict(part) if is_dataclass(part) and not isinstance(part, type) else {"": part}
+        flat |= {f"{name}.{key}".rstrip("."): repr(value) for key, value in values.items()}
+    return flat
 
 
 def _local(task: Task) -> LocalTraining:
@@ -271,19 +281,18 @@ def _local(task: Task) -> LocalTraining:
 
 
 def _curved(task: Task) -> SecondOrder:
-    options = {"interval": INTERVAL, "monitor": True, "personal": True, "persistent": True}
-    options |= {"held_out": 0.0, "joint": False, **CURVED[task.method]}
+    own = CURVED[task.method]
     curvature = Curvature(
-        interval=int(options["interval"]),
-        persistent=bool(options["persistent"]),
+        interval=own.get("interval", INTERVAL),
+        persistent=own.get("persistent", True),
         warm_up=WARM_UP if task.warm_up else (),
     )
     return SecondOrder(
         _local(task),
         curvature,
-        Thresholds(joint=bool(options["joint"])) if options["monitor"] else None,
-        bool(options["personal"]),
-        held_out=float(options["held_out"]),
+        Thresholds(joint=own.get("joint", False)) if own.get("monitor", True) else None,
+        own.get("personal", True),
+        held_out=own.get("held_out", 0.0),
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,7 @@ def _environment(result: Result) -> Markup:
 def _drawings(result: Result) -> list[Markup]:
     """What people would rather look at, drawn from the saved tables alone."""
     makers = {
+        "fedrco_studies": _studies_of_fedrco,
         "fedrco_tables": _accuracy_by_second,
         "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
@@ -265,10 +267,28 @@ def _accuracy_by_second(result: Result) -> list[Markup]:
 
         return draw
 
+    # Unique within a page, which may have the sections of two benchmarks.
+    name = result.benchmark
     return [
-        figures.shown(panel(lines), f"fedrco{i}", f"{partition}, {clients} clients ({MEASURED}).")
+        figures.shown(panel(lines), f"{name}{i}", f"{partition}, {clients} clients ({MEASURED}).")
         for i, ((partition, clients), lines) in enumerate(runs.items())
     ]
+
+
+def _studies_of_fedrco(result: Result) -> list[Markup]:
+    from benchmarks import _fedrco_gradients as gradients
+
+    table = result.table(gradients.COURSE)
+    rows = [] if table is None else table.rows
+    drawn = [
+        figures.shown(
+            partial(gradients.draw_course, rows=course, title=title),
+            f"gradients{i}",
+            f"Steps of one client with and without the monitor, {title} ({MEASURED}).",
+        )
+        for i, (title, course) in enumerate(gradients.panels(rows))
+    ]
+    return [html.boxed("beside", *drawn), *_accuracy_by_second(result)]
 
 
 _BITS = re.compile(r"(\d+)-bit codes on (.+)")
