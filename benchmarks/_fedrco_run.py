@@ -168,7 +168,7 @@ def _rounds(
     model, test = MODELS[task.data], _judges(task)
     states = _trainer(task, model, state)(fed)
     clock = time.process_time if task.device == "cpu" else time.perf_counter
-    kept = time.monotonic()
+    kept, unsaved = time.monotonic(), False
     while state.round < task.rounds and not (keep is not None and keep.late):
         while not fed.participants:  # a round in which nobody takes part is none
             fed.close_round()
@@ -187,11 +187,12 @@ def _rounds(
             found = fed.gather(personal_accuracy, model, state.parameters, *test)
             course.own[str(state.round)] = _own(found)
         fed.close_round()
-        if keep is None or path is None:
-            continue
-        if last or keep.late or time.monotonic() - kept >= keep.every:
+        unsaved = path is not None
+        if keep is not None and path is not None and time.monotonic() - kept >= keep.every:
             _save(path, fed, members, state, course)
-            kept = time.monotonic()
+            kept, unsaved = time.monotonic(), False
+    if path is not None and unsaved and not course.refused:
+        _save(path, fed, members, state, course)
     return state
 
 
