@@ -24,7 +24,8 @@ from benchmarks._fedrco_legs import legs, went
 from benchmarks._fedrco_studies import SEARCHED, STUDIES, chosen, given_rates, read_rates
 from benchmarks._fedrco_views import seconds_on
 from benchmarks._harness import Run
-from benchmarks._results import FORMAT_VERSION
+from benchmarks._report import render
+from benchmarks._results import FORMAT_VERSION, Result
 from secure_fl.errors import InputError
 from secure_fl.trainers.networks import Monitor, Thresholds
 
@@ -325,6 +326,18 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
         assert all(label in text for label in ("rollback", "reset", "without the monitor"))
     assert ["#e6e6e6" in text for text in drawings] == [False, True]
     assert ["fill: #ffffff" in text for text in drawings] == [True, False]
+
+
+def test_the_report_draws_the_course_from_the_saved_table_alone():
+    norms = [2.0] * 10 + [30.0, 5000.0, math.inf]
+    run = Run(quick=False, as_json=True)
+    curves = {(0.1, "FedRCO"): traced(norms, True), (0.1, UNWATCHED): traced(norms, False)}
+    gradients.show(run, curves)
+    saved_run = Result("fedrco_studies", "?", False, tuple(run.tables), (), {}, (0,), {}, 1.0)
+    page = render({"fedrco_studies": saved_run}, {})
+    assert "Steps of one client with and without the monitor, learning rate 0.1" in page
+    assert "not finite from here" in page
+    assert "Table 2: FedRCO" in page
 
 
 # ---------------------------------------------------------------------------------- communication
