@@ -184,14 +184,10 @@ def draw_course(axes: Any, rows: Sequence[Sequence[Any]], title: str) -> None:
     if broken:
         axes.axvline(min(broken), color="#c8641b", linewidth=0.9, linestyle="-.")
         axes.annotate(
-            "not finite from here", (min(broken), 0.97), xycoords=("data", "axes fraction"),
-            fontsize=7, ha="right", va="top", rotation=90,
+            " not finite without it", (min(broken), 0.97), xycoords=("data", "axes fraction"),
+            fontsize=7, ha="left", va="top",
         )  # fmt: skip
-    axes.axhline(STABLE, color="#8a8f98", linewidth=0.9)
-    axes.annotate(
-        f"bound {STABLE:g}", (0.99, STABLE), xycoords=("axes fraction", "data"), fontsize=7,
-        ha="right", va="bottom",
-    )  # fmt: skip
+    axes.axhline(STABLE, color="#8a8f98", linewidth=0.9, label=f"bound of a rollback, {STABLE:g}")
     axes.set_yscale("log")
     axes.set_xlabel("step of the client")
     axes.set_ylabel("norm of the natural gradient")

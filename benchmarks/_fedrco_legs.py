@@ -78,15 +78,12 @@ def went(
         left = [task for task in longest_first(tasks) if task not in refused]
         parts = [replace(task, rounds=min(leg, task.rounds)) for task in left]
         # Runs of several groups may be the same as far as this.
-        curves = _mapped(map_, list(dict.fromkeys(parts)), keep)
+        curves = _mapped(run, list(dict.fromkeys(parts)), keep, map_)
         for task, part in zip(left, parts, strict=True):
             curve = curves[part]
-            further = len(curve.shared) > reached.get(task, 0)
             reached[task] = len(curve.shared)
             if curve.refused or len(curve.shared) == part.rounds:
                 found[task] = curve
-                if further:
-                    run.progress(_line(task, curve))
             if curve.refused:
                 refused[task] = curve
         for name, group in groups.items():
@@ -100,8 +97,12 @@ def went(
     }
 
 
-def _mapped(map_: Map, parts: list[Task], keep: Keep) -> dict[Task, Curve]:
-    return dict(zip(parts, map_(measured, parts, [keep] * len(parts)), strict=True))
+def _mapped(run: Run, parts: list[Task], keep: Keep, map_: Map) -> dict[Task, Curve]:
+    found = {}
+    for part, curve in zip(parts, map_(measured, parts, [keep] * len(parts)), strict=True):
+        found[part] = curve
+        run.progress(_line(part, curve))
+    return found
 
 
 def longest_first(tasks: Sequence[Task]) -> list[Task]:

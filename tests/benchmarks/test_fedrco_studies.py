@@ -336,7 +336,7 @@ def test_the_report_draws_the_course_from_the_saved_table_alone():
     saved_run = Result("fedrco_studies", "?", False, tuple(run.tables), (), {}, (0,), {}, 1.0)
     page = render({"fedrco_studies": saved_run}, {})
     assert "Steps of one client with and without the monitor, learning rate 0.1" in page
-    assert "not finite from here" in page
+    assert "not finite without it" in page
     assert "Table 2: FedRCO" in page
 
 
