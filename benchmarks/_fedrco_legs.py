@@ -81,7 +81,7 @@ def went(
         curves = _mapped(run, list(dict.fromkeys(parts)), keep, map_)
         for task, part in zip(left, parts, strict=True):
             curve = curves[part]
-            reached[task] = len(curve.shared)
+            reached[task] = max(len(curve.shared), reached.get(task, 0))
             if curve.refused or len(curve.shared) == part.rounds:
                 found[task] = curve
             if curve.refused:
@@ -89,8 +89,8 @@ def went(
         for name, group in groups.items():
             if all(task in found for task in group):
                 together[name] = {task: found[task] for task in group}
-        if keep.late:
-            break
+        if not any(task in found for task in left):
+            break  # the time is over
     return {
         name: {task: Went(curve, reached[task]) for task, curve in curves.items()}
         for name, curves in together.items()

@@ -182,11 +182,17 @@ def test_runs_side_by_side_stop_at_the_same_round_and_one_that_is_refused_holds_
     assert [len(found["a"][task].curve.shared) for task in (common, wild)] == [7, 0]
     assert found["a"][wild].curve.refused
     assert [found["b"][task].reached for task in (common, short)] == [7, 2]
-    longer = {name: [replace(t, rounds=50) for t in group] for name, group in groups.items()}
-    late = went(run, {"a": longer["a"][:1]}, Keep(tmp_path, until=0.0), map)
-    # Its first leg was kept before; of the next one it has the two rounds that were.
-    (only,) = late["a"].values()
-    assert (len(only.curve.shared), only.reached) == (5, 5)
+
+
+def test_runs_that_went_apart_are_shown_where_all_of_them_were(tmp_path):
+    far = replace(TASK, method="FedAvg", rounds=27, participation=1.0)
+    near = replace(far, rate=0.1)
+    run, keep, over = Run(quick=True, as_json=True), Keep(tmp_path), Keep(tmp_path, until=0.0)
+    went(run, {"a": [far], "b": [replace(near, rounds=7)]}, keep, map)
+    found = went(run, {"both": [far, near], "one": [far]}, over, map)
+    assert [(len(w.curve.shared), w.reached) for w in found["both"].values()] == [(5, 27), (5, 7)]
+    assert [(len(w.curve.shared), w.reached) for w in found["one"].values()] == [(27, 27)]
+    assert went(run, {"none": [replace(far, rate=0.3)]}, over, map) == {"none": {}}
 
 
 # ------------------------------------------------------------------------------------- partitions
