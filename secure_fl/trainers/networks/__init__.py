@@ -37,6 +37,7 @@ from secure_fl.trainers.networks.record_privacy import (
 )
 from secure_fl.trainers.networks.regularizers import Regularization, squared_mmd, trace_norm
 from secure_fl.trainers.networks.selection import coordinate_search, cross_validated, folds
+from secure_fl.trainers.networks.trajectory import keep_trajectory, trajectory
 
 __all__ = [
     "DPSGD",
@@ -72,6 +73,7 @@ __all__ = [
     "flatten",
     "folds",
     "interpolated",
+    "keep_trajectory",
     "load",
     "local_only",
     "make_plan",
@@ -80,4 +82,5 @@ __all__ = [
     "seconds",
     "squared_mmd",
     "trace_norm",
+    "trajectory",
 ]
