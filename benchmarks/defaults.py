@@ -27,7 +27,7 @@ from secure_fl.trainers.head_tuning import best_of, tune_head
 from secure_fl.trainers.methods.kahm import KAHMHeads
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.preparing import DEFAULT_SCALING, chosen_head, scalings_for
-from secure_fl.training.settling import MOST_ROUNDS
+from secure_fl.training.settling import open_ended
 from secure_fl.training.train import train
 
 CLIENTS, ALPHA = 10, 0.5
@@ -171,8 +171,7 @@ def default_methods() -> list[Settings]:
     found = []
     for each in registry.methods("linear", "network"):
         if each.method not in NEEDS_A_PROMISE:
-            rounds = {"rounds": MOST_ROUNDS} if each.by_rounds() else {}
-            found.append(registry.make(each.method, each.family, rounds))
+            found.append(open_ended(registry.make(each.method, each.family, {})))
     return found
 
 

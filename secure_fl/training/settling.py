@@ -2,10 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+import attrs
 
 from secure_fl.errors import InputError
 from secure_fl.federation import Federation, Tree
+from secure_fl.trainers.settings import Settings
+
+S = TypeVar("S", bound=Settings)
 
 MOST_ROUNDS = 300
 """Where the objective goes on falling, however slowly."""
@@ -15,6 +20,14 @@ networks begin slowly."""
 LEAST = 0.05
 """Part of the objective by which a round must be below the last progress to be one. Where classes
 can be told apart the objective falls for ever, about as the inverse of the rounds."""
+
+
+def open_ended(method: S) -> S:
+    """The method with the most rounds that it may take, where it has rounds."""
+    if not method.by_rounds():
+        return method
+    changed: S = attrs.evolve(method, rounds=MOST_ROUNDS)  # type: ignore[misc]  # an attrs class
+    return changed
 
 
 def until_settled(
