@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from benchmarks import _fedavgr_claims as fedavgr
+from benchmarks import _fedrco_compared as fedrco
 from benchmarks._harness import Table
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO
 from benchmarks._results import Result
@@ -160,6 +161,20 @@ def _personal(rival: str) -> Callable[[Result], Verdict]:
                 ours = mean_of(rows["FedRCO"][own])
                 cases.append((name, ours is not None and other is not None and ours > other))
         found = counted(cases, f"personal models above {rival} on the clients' own mixes")
+        return _left_out(found, short, "ended before 2.5 T_inv")
+
+    return judge
+
+
+def _compared(claim: fedrco.Compared) -> Judge:
+    def judge(result: Result) -> Verdict:
+        table = result.table(fedrco.TABLE)
+        if table is None or table.columns != fedrco.COLUMNS:
+            return Verdict("not judged", "the run has no such table")
+        rows = [row for row in table.rows if row[0] == claim.number]
+        seen = [row for row in rows if int(str(row[2])) >= SEEN]
+        found = counted([(str(row[1]), row[5] is True) for row in seen], claim.what)
+        short = [str(row[1]) for row in rows if row not in seen]
         return _left_out(found, short, "ended before 2.5 T_inv")
 
     return judge
@@ -324,6 +339,17 @@ CLAIMS = (
             ("FedAvg tuned at every client", "FedAvg, tuned"),
             ("what clients reach alone", "local only"),
         )
+    ),
+    *(
+        Claim(
+            FEDRCO,
+            claim.number,
+            claim.text,
+            "fedrco_studies",
+            f"{_NETWORKS}/{claim.test}",
+            _compared(claim),
+        )
+        for claim in fedrco.COMPARED
     ),
 )
 

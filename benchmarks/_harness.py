@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import click
@@ -173,15 +174,21 @@ def _shown(cell: Cell) -> str:
 # ------------------------------------------------------------------------------------------- run
 
 
+FORMAT_VERSION = 1
+"""Of what `--json` prints."""
+
+
 @dataclass
 class Run:
     """What a benchmark is handed.
 
     Attributes:
+        name: of its module.
         quick: finish in under a minute: fewer seeds, settings or rows.
         as_json: print one JSON object to standard output and nothing else there.
     """
 
+    name: str
     quick: bool
     as_json: bool
     tables: list[Table] = field(default_factory=list)
@@ -219,8 +226,10 @@ class Run:
         print(f"[{self.elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)
 
     def as_dict(self, question: str) -> dict[str, Any]:
-        """Everything the run found, as JSON types."""
+        """Everything the run found, as JSON types: what `securefl bench report` reads."""
         return {
+            "format": FORMAT_VERSION,
+            "benchmark": self.name,
             "question": question,
             "quick": self.quick,
             "parameters": self.parameters,
@@ -267,9 +276,12 @@ def benchmark(
     """
 
     def decorate(function: Callable[..., None]) -> click.Command:
+        # Of the file: where it is run as a program its module is called __main__.
+        name = Path(function.__code__.co_filename).stem
+
         @functools.wraps(function)
         def command(quick: bool, as_json: bool, **more: Any) -> None:
-            run = Run(quick=quick, as_json=as_json)
+            run = Run(name=name, quick=quick, as_json=as_json)
             try:
                 function(run, **more)
                 with printing():

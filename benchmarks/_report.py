@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,7 @@ def _drawings(result: Result) -> list[Markup]:
         "fedrco_tables": _accuracy_by_second,
         "folding": _folded_plane,
         "kahm_accuracy": _accuracy_against_bits,
+        "fedrco_studies": _studies_of_fedrco,
         "partitions": _clients_of_partitions,
         "privacy_utility": _accuracy_against_epsilon,
     }
@@ -246,6 +248,22 @@ def _columns_of(benchmark: str, number: str, wanted: Sequence[int]) -> list[tupl
     return [(table.columns[i], [row[i] for row in table.rows]) for i in wanted]
 
 
+def _studies_of_fedrco(result: Result) -> list[Markup]:
+    from benchmarks import _fedrco_gradients as gradients
+
+    table = result.table(gradients.COURSE)
+    rows = [] if table is None else table.rows
+    drawn = [
+        figures.shown(
+            partial(gradients.draw_course, rows=course, title=title),
+            f"gradients{i}",
+            f"Steps of one client with and without the monitor, {title} ({MEASURED}).",
+        )
+        for i, (title, course) in enumerate(gradients.panels(rows))
+    ]
+    return [html.boxed("beside", *drawn), *_accuracy_by_second(result)]
+
+
 def _accuracy_by_second(result: Result) -> list[Markup]:
     table = result.table("accuracy by round and second")
     if table is None:
@@ -267,8 +285,10 @@ def _accuracy_by_second(result: Result) -> list[Markup]:
 
         return draw
 
+    # Unique within a page, which may have the sections of two benchmarks.
+    name = result.benchmark
     return [
-        figures.shown(panel(lines), f"fedrco{i}", f"{partition}, {clients} clients ({MEASURED}).")
+        figures.shown(panel(lines), f"{name}{i}", f"{partition}, {clients} clients ({MEASURED}).")
         for i, ((partition, clients), lines) in enumerate(runs.items())
     ]
 

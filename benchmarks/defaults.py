@@ -27,6 +27,7 @@ from secure_fl.trainers.head_tuning import best_of, tune_head
 from secure_fl.trainers.methods.kahm import KAHMHeads
 from secure_fl.trainers.settings import Settings
 from secure_fl.training.preparing import DEFAULT_SCALING, chosen_head, scalings_for
+from secure_fl.training.settling import open_ended
 from secure_fl.training.train import train
 
 CLIENTS, ALPHA = 10, 0.5
@@ -150,9 +151,13 @@ def pooled(split: Split) -> dict[str, float]:
 def accuracy(
     split: Split, clients: Sequence[Dataset], method: Settings, scaling: Any, seed: int
 ) -> float | str:
-    """Of one run on the test records, in percent; or what went wrong, in a word."""
+    """Of one run on the test records, in percent; or what went wrong, in a word.
+
+    Methods of rounds go on until the objective stops falling, as `securefl train` has it.
+    """
+    settle = method.by_rounds()
     try:
-        fitted = train(clients, method, scaling=scaling, seed=seed)
+        fitted = train(clients, method, scaling=scaling, seed=seed, settle=settle)
     except DivergedError:
         return "diverged"
     except InputError:
@@ -166,7 +171,7 @@ def default_methods() -> list[Settings]:
     found = []
     for each in registry.methods("linear", "network"):
         if each.method not in NEEDS_A_PROMISE:
-            found.append(registry.make(each.method, each.family, {}))
+            found.append(open_ended(registry.make(each.method, each.family, {})))
     return found
 
 

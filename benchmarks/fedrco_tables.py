@@ -11,8 +11,6 @@ client, and training alone. Fewer rounds than the paper's 1600.
 """
 
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,20 +23,17 @@ from benchmarks._fedrco import (
     ALONE,
     CLIENTS,
     FIRST,
-    LAST,
-    MOST,
     PARTITIONS,
     SECOND,
-    START,
     TESTED,
-    TRIED,
     TUNED,
-    Curve,
     Task,
-    averaged,
     measured,
-    searched,
 )
+from benchmarks._fedrco_curves import Curve, averaged
+from benchmarks._fedrco_kept import RESUME, Keep
+from benchmarks._fedrco_legs import Map, longest_first, mapping, setting_of, went
+from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
 from benchmarks._harness import COUNT, MINUTES, Run, benchmark, paired
 from secure_fl.report import figures
 
@@ -62,7 +57,7 @@ Setting: TypeAlias = tuple[str, int, str]
     type=MINUTES,
     default=30.0,
     show_default=True,
-    help="The rounds are those that fit.",
+    help="The rounds are those that fit; with --resume runs are left off then.",
 )
 @click.option(
     "--seeds", type=COUNT, default=1, show_default=True, help="Of partition and initial weights."
@@ -82,6 +77,7 @@ Setting: TypeAlias = tuple[str, int, str]
     multiple=True,
     help="These numbers alone.",
 )
+@RESUME
 def main(
     run: Run,
     rounds: int,
@@ -91,6 +87,7 @@ def main(
     device: str,
     search: str,
     clients: tuple[str, ...],
+    resume: Path | None,
 ) -> None:
     """Trains every method for the same rounds on the same partitions."""
     from secure_fl.trainers.networks import choose_device
@@ -100,17 +97,19 @@ def main(
     counts = tuple(map(int, clients)) or CLIENTS
     settings = [each for each in _settings(run.quick) if each[1] in counts]
     run.parameter(search=search)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    keep = None if resume is None else Keep(resume, time.time() + 60 * minutes)
+    with mapping(workers) as map_:
         if run.quick:
             rates, rounds = {(method, n): START[method] for method in START for n in counts}, 2
         else:
-            rates, seconds = _rates(run, pool, device, counts, search)
+            rates, seconds = _rates(run, map_, device, counts, search, keep)
             each = seeds * sum(
                 seconds[_parent(method), n] / (1 if n == CLIENTS[0] else SLOWER)
                 for _, n, method in settings
             )
-            rounds = min(rounds, max(SLOWER, int((60 * minutes - run.elapsed) / each)))
-        length = {CLIENTS[0]: rounds, CLIENTS[1]: rounds // SLOWER}
+            if keep is None:
+                rounds = min(rounds, max(SLOWER, int((60 * minutes - run.elapsed) / each)))
+        length = {CLIENTS[0]: rounds, CLIENTS[1]: max(1, rounds // SLOWER)}
         run.parameter(rounds=rounds, rounds_of_50=length[CLIENTS[1]], device=device, tested=TESTED)
         tasks = [
             Task(
@@ -126,17 +125,35 @@ def main(
             for seed in range(seeds)
             for partition, count, method in settings
         ]
-        # The longest first, so that no process is left with one of them at the end.
-        order = sorted(tasks, key=lambda t: (-t.clients, t.method in FIRST))
         curves: dict[Setting, list[Curve]] = {setting: [] for setting in settings}
-        for task, curve in zip(order, pool.map(measured, order), strict=True):
-            setting = f"{task.partition}, {task.clients} clients, {task.method}, seed {task.seed}"
-            run.progress(f"{setting}: {curve.shared[-1]:.1f}" if curve.shared else f"{setting}: -")
+        for task, curve in _curves(run, tasks, map_, keep).items():
             curves[task.partition, task.clients, task.method].append(curve)
+    missing = [setting for setting, found in curves.items() if not found]
+    for setting in missing:
+        del curves[setting]
+    if missing:
+        run.note(f"{len(missing)} settings ended before their first rounds; go on with --resume")
     _show(run, curves, rates)
     if not run.quick and CLIENTS[0] in counts:
         drawn = _draw(curves)
         run.note(f"plot: {'not drawn: no matplotlib' if drawn is None else drawn.name}")
+
+
+def _curves(run: Run, tasks: list[Task], map_: Map, keep: Keep | None) -> dict[Task, Curve]:
+    """Every run; with a folder to keep them in as far as the time goes, all of a setting alike."""
+    if keep is not None:
+        groups: dict[tuple[object, ...], list[Task]] = {}
+        for task in tasks:
+            groups.setdefault(setting_of(task), []).append(task)
+        found = went(run, groups, keep, map_)
+        return {task: each.curve for runs in found.values() for task, each in runs.items()}
+    curves = {}
+    order = longest_first(tasks)
+    for task, curve in zip(order, map_(measured, order), strict=True):
+        setting = f"{task.partition}, {task.clients} clients, {task.method}, seed {task.seed}"
+        run.progress(f"{setting}: {curve.shared[-1]:.1f}" if curve.shared else f"{setting}: -")
+        curves[task] = curve
+    return curves
 
 
 def _settings(quick: bool) -> list[Setting]:
@@ -157,7 +174,12 @@ Rated: TypeAlias = dict[tuple[str, int], float]
 
 
 def _rates(
-    run: Run, pool: ProcessPoolExecutor, device: str, counts: tuple[int, ...], kind: str
+    run: Run,
+    map_: Map,
+    device: str,
+    counts: tuple[int, ...],
+    kind: str,
+    keep: Keep | None,
 ) -> tuple[Rated, Rated]:
     """Best rates, and seconds by the clock that a round takes the pool."""
     began = time.perf_counter()
@@ -168,9 +190,12 @@ def _rates(
     # The longest first.
     sought = [(method, n) for n in sorted(counts, reverse=True) for method in (*SECOND, *FIRST)]
     some, many = zip(*sought, strict=True)
-    kinds = [device] * len(sought), [kind] * len(sought)
+    # A search that was cut would choose by less: it ends, and the runs begin later.
+    endless = None if keep is None else keep.endless()
+    size = len(sought)
+    options = [device] * size, [kind] * size, ["mnist"] * size, [endless] * size
     found = {}
-    for (method, n), search in zip(sought, pool.map(searched, some, many, *kinds), strict=True):
+    for (method, n), search in zip(sought, map_(searched, some, many, *options), strict=True):
         found[method, n] = search
         for rate, score in sorted(search.scores.items()):
             table.add(method, n, rate, score)
@@ -332,7 +357,10 @@ def _draw(curves: dict[Setting, list[Curve]]) -> Path | None:
         panels = [(p, by_second) for p in PARTITIONS for by_second in (False, True)]
         for each, (partition, by_second) in zip(axes, panels, strict=True):
             for method in shown:
-                curve = averaged(curves[partition, CLIENTS[0], method])
+                found = curves.get((partition, CLIENTS[0], method))
+                if not found:
+                    continue
+                curve = averaged(found)
                 x = curve.seconds if by_second else range(1, len(curve.shared) + 1)
                 each.plot(x, curve.shared, label=method, linewidth=1)
             each.set_title(partition, fontsize=10)

@@ -36,7 +36,7 @@ SEED = 0
 TABLE_CLASSES, TABLE_FEATURES = 7, 9
 """Those of shuttle, and its records and queries; the values are drawn."""
 TABLE_RECORDS, TABLE_QUERIES = 43_500, 14_500
-TABLE_BATCHES = (5, 20, 100)
+TABLE_BATCHES = (2, 5, 20, 100)
 PRIVATE_RECORDS, PRIVATE_CLIENTS = 15_000, 5
 BLOCK = 768
 """Records of a block of machines in the products alone, as in the bank."""

@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -87,35 +89,51 @@ def list_benchmarks(output: Output) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder of the results, one NAME.json each; an older one is replaced.",
 )
+@click.option(
+    "--part",
+    metavar="WORD",
+    help="Keep it as NAME.WORD.json: a part of what the benchmark measures, such as one data set."
+    " `bench report` puts parts together.",
+)
 @output_options
-def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, out: Path) -> None:
-    """Run the benchmarks NAMES, each in a process of its own, and keep their results as JSON."""
+def run(
+    output: Output,
+    names: tuple[str, ...],
+    everything: bool,
+    quick: bool,
+    out: Path,
+    part: str | None,
+) -> None:
+    """Run the benchmarks NAMES, each in a process of its own, and keep their results as JSON.
+
+    What stands after -- are options of a single benchmark, such as
+    `bench run fedavgr_tables --part vehicle -- --data vehicle`.
+    """
     known = questions()
-    if everything and names:
-        raise click.UsageError("--all has no meaning beside names; leave out one")
-    wanted = list(known) if everything else list(names)
-    if not wanted:
-        raise click.UsageError("name a benchmark (securefl bench list), or give --all")
-    for name in wanted:
-        if name not in known:
-            raise click.UsageError(f"no benchmark {name!r}; securefl bench list shows them")
+    split = next((i for i, each in enumerate(names) if each.startswith("-")), len(names))
+    names, options = names[:split], names[split:]
+    wanted = _wanted(known, names, everything=everything)
+    if (options or part is not None) and len(wanted) > 1:
+        raise click.UsageError("--part and options after -- are of one benchmark; name one")
+    if part is not None and not re.fullmatch(r"[A-Za-z0-9_-]+", part):
+        raise click.UsageError(f"--part {part!r}: expected letters, digits, - and _")
     from secure_fl.files import make_folder, prove_writable
 
+    results = _module("_results")
     # All places are tried before the minutes that measuring takes.
     was_there = out.exists()
     make_folder(out)
     for name in wanted:
-        prove_writable(out / f"{name}.json", 0)
-    results = _module("_results")
+        prove_writable(results.file_of(out, name, part), 0)
     saved: dict[str, Any] = {}
     failed: dict[str, int] = {}
     for name in wanted:
         output.note(f"{name} ...")
-        code, content = results.measure(name, quick=quick, quiet=output.quiet)
+        code, content = results.measure(name, options, quick=quick, quiet=output.quiet)
         if content is None:
             failed[name] = code
             continue
-        path = results.save(out, content)
+        path = results.save(out, content, part)
         saved[name] = {"file": str(path), "seconds": content["seconds"]}
     lines = [f"{each['file']}: {each['seconds']:.0f} s" for each in saved.values()]
     lines += [f"{name}: failed with exit code {code}" for name, code in failed.items()]
@@ -124,6 +142,18 @@ def run(output: Output, names: tuple[str, ...], everything: bool, quick: bool, o
         out.rmdir()
     if failed:
         click.get_current_context().exit(1)
+
+
+def _wanted(known: Collection[str], names: tuple[str, ...], *, everything: bool) -> list[str]:
+    if everything and names:
+        raise click.UsageError("--all has no meaning beside names; leave out one")
+    wanted = list(known) if everything else list(names)
+    if not wanted:
+        raise click.UsageError("name a benchmark (securefl bench list), or give --all")
+    for name in wanted:
+        if name not in known:
+            raise click.UsageError(f"no benchmark {name!r}; securefl bench list shows them")
+    return wanted
 
 
 @bench.command()

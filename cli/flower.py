@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cli.methods import Rounds
 from cli.output import Output, output_options
 from cli.scaling import MOMENTS
 
@@ -59,7 +60,12 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
     help="--scaling by moments beside epsilon: as `train`; or its ranges with --public.",
 )
 @click.option("--max-weight", type=float, help="secure: bound on the records of one client.")
-@click.option("--rounds", type=int, help="Default: 10. kahm has none.")
+@click.option(
+    "--rounds",
+    type=Rounds(),
+    help="Default: 10; auto: until the objective of all clients stops falling, one sum a round"
+    " more. kahm has none.",
+)
 @click.option(
     "--set",
     "settings",
@@ -81,7 +87,7 @@ def app(
     public: Path | None,
     moments_clip: str | None,
     max_weight: float | None,
-    rounds: int | None,
+    rounds: int | str | None,
     settings: dict[str, Any],
 ) -> None:
     """Write FOLDER for `train --runtime flower`: what to train, on whom. It holds no secret."""

@@ -8,11 +8,9 @@ import click
 from cli.given import was_given
 from secure_fl.trainers import registry
 from secure_fl.trainers.network_settings import ARCHITECTURES
-from secure_fl.trainers.settings import Declared, Facts, Family, Settings
+from secure_fl.trainers.settings import AUTO, Declared, Facts, Family, Settings
 
 LINEAR = "linear"
-AUTO = "auto"
-"""Of --rounds: until the objective stops falling."""
 _MODEL = "model"
 """A setting of networks that names the family too, and so is an option of its own."""
 
@@ -40,18 +38,28 @@ def method_options(function: Any) -> Any:
     )(function)
 
 
-def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
+def chosen_method(name: str, model: str, values: dict[str, Any], *, promised: bool) -> Settings:
     """The method that was asked for; its settings are taken out of `values`.
 
     Args:
         name: --method.
         model: --model.
-        values: of all options that `method_options` added, None where nothing was said.
+        values: of all options that `method_options` added, None where nothing was said. "settle"
+            is added: whether rounds end when the objective stops falling.
+        promised: whether privacy is, so that the number of rounds must be known.
 
     Raises:
         InputError: a setting of another method, or a value out of range.
     """
-    values["settle"] = values.get("rounds") == AUTO
+    family: Family = "linear" if model == LINEAR else "network"
+    if name in registry.names("heads"):
+        if was_given("model"):
+            raise click.UsageError(f"--model has no meaning for --method {name}")
+        family = "heads"
+    cls = registry.find(name, family)
+    if values["rounds"] is None and not promised and cls.by_rounds():
+        values["rounds"] = AUTO
+    values["settle"] = values["rounds"] == AUTO
     if values["settle"]:
         from secure_fl.training.settling import MOST_ROUNDS
 
@@ -59,14 +67,8 @@ def chosen_method(name: str, model: str, values: dict[str, Any]) -> Settings:
     names = {declared.name for owners in registry.options().values() for _, declared in owners}
     given = {key: values.pop(key) for key in list(values) if key in names}
     given = {key: value for key, value in given.items() if value is not None}
-    family: Family = "linear" if model == LINEAR else "network"
-    if name in registry.names("heads"):
-        if was_given("model"):
-            raise click.UsageError(f"--model has no meaning for --method {name}")
-        family = "heads"
     if family == "network":
         given[_MODEL] = model
-    cls = registry.find(name, family)
     refuse_foreign(cls, given)
     made = registry.make(name, family, given)
     _refuse_idle(made, given)
@@ -109,7 +111,14 @@ def _option(option: str, owners: list[tuple[type[Settings], Declared]]) -> Any:
     shape: dict[str, Any] = {"type": Rounds() if option == "rounds" else _type(facts)}
     if kind == "switch":
         shape = {}
-    return click.option(flag, owners[0][1].name, default=None, help=_help(owners), **shape)
+    help_text = _help(owners) + (_OF_ROUNDS if option == "rounds" else "")
+    return click.option(flag, owners[0][1].name, default=None, help=help_text, **shape)
+
+
+_OF_ROUNDS = (
+    " auto: until the objective of all clients stops falling; the default where no privacy is"
+    " promised."
+)
 
 
 def _type(facts: list[Facts]) -> Any:

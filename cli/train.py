@@ -150,7 +150,8 @@ def train(
     from secure_fl.training.heads import train_party
     from secure_fl.training.train import train as run
 
-    chosen = chosen_method(method, model, settings)
+    noisy = epsilon is not None or settings["client_epsilon"] is not None
+    chosen = chosen_method(method, model, settings, promised=noisy)
     refuse_options_of_others(chosen)
     chosen, tried, tuned_scaling = _tuned(chosen, tuned)
     if federation is not None:

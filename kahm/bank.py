@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import groupby
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +50,10 @@ origin enough: a tenth of what makes `Doubt.closeness` distrust everything."""
 
 _BLOCK_VALUES = 768 * 512
 """Machines x N x queries of one block, chosen by measurement (benchmarks.kahm_speed)."""
+_LEAST_PRODUCTS = 2**27
+"""Records times queries from which on loading the compiler pays."""
+_MOST_RECORDS = 32
+"""Of a machine, up to which compiled loops are faster than products of matrices."""
 _CHUNK_QUERIES = 512
 """Queries at a time; memory is 2 kB x machines, and some blocks."""
 
@@ -290,6 +296,8 @@ class Bank:
         n_threads = len(os.sched_getaffinity(0))
         blocks = list(self._blocks())
         _ = self._products  # made once, before threads ask for it
+        many = len(self.records) * len(queries) >= _LEAST_PRODUCTS
+        compiled = import_module("kahm.compiled") if many else None
         with ThreadPoolExecutor(n_threads) as pool:
             workspaces = [self._workspace(dtype) for _ in range(n_threads)]
             for start in range(0, max(len(queries), 1), _CHUNK_QUERIES):
@@ -299,7 +307,8 @@ class Bank:
                 with one_thread():
                     jobs = [
                         pool.submit(
-                            self._run, blocks[i::n_threads], z, part, common, measure, work, out
+                            self._run,
+                            *(compiled, blocks[i::n_threads], z, part, common, measure, work, out),
                         )
                         for i, work in enumerate(workspaces)
                     ]
@@ -332,6 +341,7 @@ class Bank:
 
     def _run(
         self,
+        compiled: ModuleType | None,
         blocks: Sequence[tuple[int, int, slice]],
         z: Array,
         queries: Array,
@@ -348,8 +358,18 @@ class Bank:
             m, n = products.n_machines, products.size
             rows = slice(starts[first], starts[first] + m * n)
             g = work.products(self._about[rows], z, n)
-            values, distrusted = measure_stack(products, g, common, measure, work, doubt)
+            loops = compiled if n <= _MOST_RECORDS and common.along is None else None
+            evaluate = measure_stack if loops is None else loops.measure_stack
+            values, distrusted = evaluate(products, g, common, measure, work, doubt.of_size(n))
             records = self.records[rows].reshape(m, n, -1)
+            if compiled is not None:
+                # A few of many, which one row tells faster than two coordinates.
+                pairs = np.divmod(np.flatnonzero(distrusted), len(z))
+                values[pairs] = compiled.measure_from_records(
+                    self.stacks[i][machines], records, queries, pairs, measure
+                )
+                out[first : first + m] = values
+                continue
             for js, hits in by_count(distrusted, _BLOCK_VALUES // max(n, self.n_features)):
                 values[js[:, None], hits] = measure_from_records(
                     self.stacks[i][machines.start + js],

@@ -17,7 +17,7 @@ offset would take. It is 0 where they have none, and <o, a> is then left out.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,12 +187,16 @@ class Doubt:
     Attributes:
         closeness: of squared distances to what they are differences of.
         exponent: rounding error of an exponent of the kernel that is still harmless.
-        angle: the same of an angle, in radians, where the origin is not 0.
+        angle: the same of an angle, in radians.
     """
 
     closeness: float
     exponent: float
     angle: float
+
+    def of_size(self, size: int) -> "Doubt":
+        """For machines of so many records: their longer sums are rounded more often."""
+        return replace(self, closeness=self.closeness * max(1.0, size / 25))
 
 
 def image_norms(products: Products, g: Array, work: Workspace) -> tuple[Array, Array, Array | None]:
@@ -229,9 +233,9 @@ def measure_stack(
     """The measure of every machine at every query, shape (m, q), and where to distrust it.
 
     The second array marks pairs where a small difference of large numbers decides: |x - A(x)|^2
-    or its part across x within `closeness` of the norms, an angle that close to pi, exponents that
-    are rounded too coarsely, or a value that is not finite. The caller computes those from the
-    records.
+    or its part across x within `closeness` of the norms, an angle that close to pi, an image too
+    far away for its angle, exponents that are rounded too coarsely, or a value that is not finite.
+    The caller computes those from the records.
     """
     inner, image_sq, along = image_norms(products, g, work)
     size = queries.about_sq + image_sq
@@ -243,6 +247,9 @@ def measure_stack(
     if along is None:
         half = half_sine_sq(distance_sq, queries.point_sq, image_sq)
         distrusted |= half < 0.1 * doubt.closeness
+        # Of a query beside an image far away the angle is what the rounding of that leaves.
+        rounding = np.finfo(size.dtype).eps * size
+        distrusted |= rounding > doubt.angle * 4.0 * np.sqrt(queries.point_sq * image_sq)
     else:
         assert queries.along is not None
         # |x|^2 - |A(x)|^2, from parts that the offset does not enter squared.
@@ -287,8 +294,7 @@ def measure_from_records(stack: Stack, records: Array, queries: Array, measure: 
     centre = records.mean(axis=1, keepdims=True)
     about = records - centre
     z = queries - centre
-    scaled = stack.encoded * np.square(stack.inverse)[:, None, :]
-    directions = scaled.transpose(0, 2, 1) @ about
+    directions = directions_of(stack, about)
     # `encoded` is about the exact mean, of which the centre is the rounding.
     encoded = (z - about.mean(axis=1, keepdims=True)) @ directions.transpose(0, 2, 1)
     pairs = zip(encoded, stack.encoded, strict=True)
@@ -300,6 +306,17 @@ def measure_from_records(stack: Stack, records: Array, queries: Array, measure: 
     points, folded, folds = (each.reshape(-1, queries.shape[2]) for each in vectors)
     floor = np.repeat(stack.floor, queries.shape[1])
     return measure_folds(points, folded, folds, measure, floor).reshape(queries.shape[:2])
+
+
+def directions_of(stack: Stack, about: Array) -> Array:
+    """What takes points about the mean to a machine's own coordinates, shape (m, r, d).
+
+    Args:
+        stack: m machines of N records.
+        about: their records less their mean, shape (m, N, d).
+    """
+    scaled = stack.encoded * np.square(stack.inverse)[:, None, :]
+    return scaled.transpose(0, 2, 1) @ about
 
 
 def by_count(pairs: NDArray[np.bool_], most: int) -> Iterator[tuple[IntArray, IntArray]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from fhe.envelope import PRIVATE, write_atomic
@@ -41,6 +41,7 @@ class Snapshot:
         method: whose state it is; empty where the handle was not told.
         settings: of the method, what must be the same when the run goes on; None where the handle
             was not told, and in files of version 1.
+        notes: of whoever drives the run, see `Federation.notes`.
         version: of the content that it was read from.
     """
 
@@ -54,6 +55,7 @@ class Snapshot:
     sums: int = 0
     method: str = ""
     settings: Mapping[str, Any] | None = None
+    notes: Mapping[str, float] = field(factory=dict)
     version: int = VERSION
 
 
@@ -75,6 +77,7 @@ def save(path: Path, snapshot: Snapshot) -> None:
         "sums": snapshot.sums,
         "method": snapshot.method,
         "settings": None if snapshot.settings is None else dict(snapshot.settings),
+        "notes": dict(snapshot.notes),
         "version": VERSION,
     }
     write_atomic(path, wire.encode(content, kind=KIND), mode=PRIVATE)
@@ -112,6 +115,7 @@ def load(path: Path) -> Snapshot:
             # Absent from files of versions that did not keep it.
             content.get("method", ""),
             content.get("settings"),
+            {str(name): float(value) for name, value in content.get("notes", {}).items()},
             version,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:

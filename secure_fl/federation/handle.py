@@ -49,6 +49,9 @@ class Federation:
         workers: 1 runs the clients in this process, one after the other; N > 1 in N worker
             processes; "threads:N" in N threads, for steps that release the interpreter's lock.
 
+    Attributes:
+        notes: numbers of whoever drives the run, by name; kept in its checkpoints.
+
     Raises:
         FederationError: no client, a name used twice, or an option out of range.
         PrivacyError: the ledger's budget is in another unit than clients' contributions.
@@ -84,6 +87,7 @@ class Federation:
         self._resumed: Any = None
         self._method = ""
         self._settings: Mapping[str, Any] | None = None
+        self.notes: dict[str, float] = {}
 
     # ------------------------------------------------------------------------------------ who
 
@@ -313,11 +317,17 @@ class Federation:
         refuse_other_settings(checkpoint, found, settings or {}, moved or {})
         self._engine.restore(found, checkpoint)
         self._resumed = found.state
+        self.notes = dict(found.notes)
         return found.state
 
     def snapshot(self, state: Any) -> Snapshot:
         """Everything that a run needs to go on after this state, between two rounds."""
-        return evolve(self._engine.snapshot(state), method=self._method, settings=self._settings)
+        return evolve(
+            self._engine.snapshot(state),
+            method=self._method,
+            settings=self._settings,
+            notes=dict(self.notes),
+        )
 
     def privacy_statement(self) -> str:
         """One line: epsilon, delta, unit and rule of everything in the ledger's books.

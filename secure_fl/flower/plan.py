@@ -16,9 +16,10 @@ from secure_fl.trainers.feature_moments import SPREADS, Spread
 from secure_fl.trainers.linear_settings import LinearSettings
 from secure_fl.trainers.methods.kahm import KAHMHeads, RecordPrivateHeads
 from secure_fl.trainers.registry import hiding_records, make, methods
-from secure_fl.trainers.settings import Settings
+from secure_fl.trainers.settings import AUTO, Settings
 from secure_fl.training.preparing import by_length, known_scaling, refuse_votes
 from secure_fl.training.released_scaling import MomentsClip, read_moments_clip
+from secure_fl.training.settling import MOST_ROUNDS, refuse_settling
 
 _OWN = {"clients", "classes", "out", "scale", "wait", "time-out", "threshold", "features"} | {
     *("scaling", "moments-clip", "offsets", "spreads"),
@@ -71,6 +72,8 @@ class Plan:
         client_epsilon, client_delta, clip: client-level noise; see `ClientPrivacy`.
         epsilon, delta, norm: record-level noise of private-ridge and kahm-record-private.
         ledger: the server's books of either noise.
+        settle: whether to end before the last round, when the objective of all clients stops
+            falling; one sum a round more, and not beside a promise.
         federation: of kahm: federation.json that the clients agreed on, such as a successor's; its
             heads are made, and those kept that are there. None makes a federation of the plan.
     """
@@ -100,6 +103,7 @@ class Plan:
     ledger: Path | None = None
     federation: Path | None = None
     moments_clip: MomentsClip | None = None
+    settle: bool = False
 
     @property
     def spread(self) -> Spread | None:
@@ -208,6 +212,9 @@ def read_plan(config: Mapping[str, Any]) -> Plan:
         if method != "kahm" and None in (plan.epsilon, plan.norm, plan.ledger):
             raise InputError(f"{method}: needs epsilon, norm and ledger")
         return plan
+    rest["settle"] = recipe.get("rounds") == AUTO
+    if rest["settle"]:
+        recipe["rounds"] = MOST_ROUNDS
     name = recipe.pop("method", None)
     made = make(str(name), "linear", recipe)
     assert isinstance(made, LinearSettings)
@@ -260,6 +267,8 @@ def _checked(plan: Plan) -> Plan:
         raise InputError("max-weight: missing; a public bound on the records of one client")
     if recipe.random_features and plan.features is None:
         raise InputError("features: missing; columns of the client files, for random features")
+    if plan.settle and plan.promise is not None:
+        refuse_settling()
     private = recipe.hides_records
     if private and (not plan.secure or None in (plan.epsilon, plan.norm, plan.ledger)):
         raise InputError(f"{recipe.method}: needs secure, epsilon, norm and ledger")

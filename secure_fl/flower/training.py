@@ -1,7 +1,8 @@
 """The server of a network run: trains by the plan and writes what the plan names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from secure_fl.encoders.embedding import encoder_fingerprint
 from secure_fl.federation import ClientPrivacy, FixedNumber, SecureAggregation
@@ -130,6 +131,7 @@ def _train_model(
         random_features,
         ridge_excess,
         rounds_of,
+        settled,
     )
     from secure_fl.training.linear_model import LinearModel
     from secure_fl.training.loop import files_room, last_state, prove_checkpoint
@@ -166,9 +168,14 @@ def _train_model(
         # Before anything is booked: what was spent must not be lost for want of room.
         free = room(width)
         run = LinearRun(fed, objective, width, plan.seed, promise)
+
+        def states(start: Any) -> Iterator[Any]:
+            found = recipe.states(run, start)
+            return settled(found, fed, objective, count) if plan.settle else found
+
         state = last_state(
             fed,
-            lambda start: recipe.states(run, start),
+            states,
             lambda state: {},
             settings=recipe,
             # Noise may carry weights anywhere; what was paid for is delivered.

@@ -20,6 +20,14 @@ LONGEST = 20
 """Widths of a letter that a drawing has room for beside its axes."""
 _MARK = "= "
 
+_INK = "#e6e6e6"
+_DARK: dict[Any, Any] = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), _INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), _INK),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), "none"),
+}
+"""Of matplotlib."""
+
 ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
 
 COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
@@ -32,6 +40,7 @@ def inline(
     height: float = HEIGHT,
     width: float = WIDTH,
     panels: int = 1,
+    dark: bool = False,
 ) -> Markup | None:
     """An svg element for a page, or None where matplotlib is absent.
 
@@ -41,6 +50,7 @@ def inline(
         height: inches.
         width: inches.
         panels: axes side by side, at least 1.
+        dark: light letters and axes on no ground of its own, for a dark page.
     """
     try:
         import matplotlib as mpl
@@ -51,6 +61,7 @@ def inline(
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
     # A price or a backslash in a name is no formula.
     settings["text.parse_math"] = False
+    settings |= _DARK if dark else {}
     with mpl.rc_context(settings), warnings.catch_warnings():
         # The reader's browser has the letters; only their widths are guessed here.
         warnings.filterwarnings("ignore", message="Glyph .* missing")

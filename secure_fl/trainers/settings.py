@@ -207,6 +207,10 @@ class Declared:
     facts: Facts
 
 
+AUTO = "auto"
+"""In place of a number of rounds: until the objective stops falling."""
+
+
 class Settings:
     """A method with its settings; `secure_fl.trainers.registry.method` makes one of a class.
 
@@ -234,6 +238,11 @@ class Settings:
             )
             for each in attrs.fields(cls)  # type: ignore[arg-type]  # `method` makes it an attrs class
         )
+
+    @classmethod
+    def by_rounds(cls) -> bool:
+        """Whether the number of rounds is a setting."""
+        return any(each.name == "rounds" for each in cls.declared())
 
     def moved(self) -> dict[str, tuple[float, float]]:
         """Options at a default that was another in version 0.1.0: that one and this one."""

@@ -127,7 +127,10 @@ def likely_cause(X: Any, *, heads: bool, scaling: Scaling, private: bool, disjoi
             "batches that are too large or too small are the likely cause; try --batch-size 20 or"
             " 2, --lambda, or `securefl tune`"
         )
-    return "too few rounds or a small rate are the likely cause; give --rounds auto, or more rounds"
+    return (
+        "too few rounds or a small rate are the likely cause; leave out --rounds or give more, or"
+        " raise the rate"
+    )
 
 
 def linear_probe(test: Dataset, public: Dataset | None) -> float | None:

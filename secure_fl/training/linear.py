@@ -11,7 +11,7 @@ import secure_fl.trainers.fednl.one_against_rest
 import secure_fl.trainers.linear  # noqa: F401  # as above
 from secure_fl.data import Dataset, Scale, TargetSet, scaled_features
 from secure_fl.errors import InputError
-from secure_fl.federation import Client, ClientPrivacy
+from secure_fl.federation import Client, ClientPrivacy, Federation
 from secure_fl.federation.divergence import Excess
 from secure_fl.objectives import Objective, RandomFourierFeatures, with_constant
 from secure_fl.objectives.regression import RegressionLoss, r_squared, rmse
@@ -22,7 +22,7 @@ from secure_fl.training.fitted import FittedModel, FittedRegression
 from secure_fl.training.linear_model import LinearModel, RegressionModel, mapped
 from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
 from secure_fl.training.model_files import schema_of_clients
-from secure_fl.training.settling import objective_of, until_settled
+from secure_fl.training.settling import objective_of, until_settled, window_of
 
 
 def train_linear_model(
@@ -100,10 +100,7 @@ def train_linear_model(
 
         def states(start: Any) -> Iterator[Any]:
             found = settings.states(run, start)
-            if not settle:
-                return found
-            value = objective_of(members, local_value, objective, secure=secure)
-            return until_settled(found, lambda at: value(at.weights))
+            return settled(found, fed, objective, settings.drawn) if settle else found
 
         state = last_state(
             fed,
@@ -130,6 +127,21 @@ def train_linear_model(
     if numbers:
         return FittedRegression(RegressionModel(*facts), *left)
     return FittedModel(LinearModel(*facts), *left)
+
+
+def settled(
+    states: Iterator[Any], fed: Federation, objective: Objective, drawn: int | None
+) -> Iterator[Any]:
+    """The states of a trainer of weights until the objective stops falling.
+
+    Args:
+        states: the trainer's.
+        fed: the clients.
+        objective: what they train for.
+        drawn: clients of a round, None for all.
+    """
+    value, window = objective_of(fed, local_value, objective), window_of(len(fed), drawn)
+    return until_settled(states, lambda at: value(at.weights), fed.notes, window=window)
 
 
 def check_target_norm(settings: LinearSettings, *, numbers: bool, norm: float | None) -> None:

@@ -36,7 +36,7 @@ from secure_fl.training.loop import (
 )
 from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.network_model import TrainedNetwork
-from secure_fl.training.settling import objective_of, until_settled
+from secure_fl.training.settling import objective_of, until_settled, window_of
 
 
 def train_network(
@@ -114,8 +114,11 @@ def train_network(
             found = states(resumed or start)
             if not settle:
                 return found
-            value = objective_of(members, local_loss, model, secure=secure)
-            return until_settled(found, lambda at: value(at.delivered))
+            value, window = (
+                objective_of(fed, local_loss, model),
+                window_of(len(fed), settings.drawn),
+            )
+            return until_settled(found, lambda at: value(at.delivered), fed.notes, window=window)
 
         state = last_state(
             fed,

@@ -53,6 +53,7 @@ from secure_fl.training.preparing import (
     spreads_of,
 )
 from secure_fl.training.released_scaling import MomentsClip, ReleasedScaling
+from secure_fl.training.settling import refuse_settling
 
 METRICS = "metrics.jsonl"
 """The log of rounds in a run folder, one JSON object a line."""
@@ -124,10 +125,7 @@ def train(
     known = known_scaling(scaling, scale, promise, method, moments_clip)
     refuse_private_facts(method, scaling, tried)
     if settle and promise is not None:
-        raise InputError(
-            "rounds: auto looks at the clients' objective, and the number of rounds must be known"
-            " before privacy is promised; give a number"
-        )
+        refuse_settling()
     if tried and promise is not None:
         raise InputError(
             "tuned: its counts are of the clients' records and not private, and these options"

@@ -22,6 +22,7 @@ from secure_fl.progress import Progress, quiet
 from secure_fl.trainers.feature_moments import SPREADS
 from secure_fl.trainers.head_tuning import HeadChoice, Tried, folds_of
 from secure_fl.trainers.settings import Settings
+from secure_fl.training.settling import open_ended
 from secure_fl.training.train import train
 
 FORMAT_VERSION = 3
@@ -62,7 +63,7 @@ def tune_models(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> tuple[TriedModel, ...]:
-    """Counts for every candidate, in their order.
+    """Counts for every candidate, in their order; of rounds as many as are of use.
 
     Args:
         clients: with the same classes and features; each needs at least 3 records.
@@ -82,10 +83,11 @@ def tune_models(
             )
     rests = [each.select(np.flatnonzero(~f)) for each, f in zip(clients, folds, strict=True)]
     lefts = [each.select(np.flatnonzero(f)) for each, f in zip(clients, folds, strict=True)]
+    options = {"secure": secure, "scaling": scaling, "scale": scale, "seed": seed}
     found = []
     for i, method in enumerate(candidates):
         try:
-            fitted = train(rests, method, secure=secure, scaling=scaling, scale=scale, seed=seed)
+            fitted = train(rests, open_ended(method), settle=method.by_rounds(), **options)
         except DivergedError:
             found.append(TriedModel(method, 0, sum(map(len, lefts)), diverged=True))
         else:

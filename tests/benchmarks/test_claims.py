@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import _fedrco_compared as fedrco
 from benchmarks._claims import CLAIMS, judged
 from benchmarks._harness import Table
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM, PAPER_TABLES
@@ -245,6 +246,27 @@ def test_personal_models_are_compared_with_personal_models():
 @pytest.mark.parametrize(("rounds", "search"), [(24, "intervals"), (25, "warm-up")])
 def test_a_run_or_a_search_shorter_than_the_inversion_intervals_judges_nothing(rounds, search):
     assert personal(rounds, search=search) == ["not judged"] * 3
+
+
+def studied(*cases):
+    """The verdict on figure 4 of cases (rounds, better)."""
+    rows = [("figure 4", f"rate {i}", rounds, 1.0, 2.0, b) for i, (rounds, b) in enumerate(cases)]
+    made = table(fedrco.TABLE, fedrco.COLUMNS, *rows, ("figure 2", "a line", 25, 1.0, 2.0, True))
+    found = judged({"fedrco_studies": result("fedrco_studies", made)})
+    return {
+        claim.number: verdict for claim, verdict in found if claim.benchmark == "fedrco_studies"
+    }
+
+
+def test_a_study_is_judged_by_its_cases_of_at_least_two_and_a_half_intervals():
+    assert studied((25, True), (25, True))["figure 4"].holds == "holds"
+    assert studied((25, False), (30, False))["figure 4"].holds == "does not hold"
+    verdict = studied((25, True), (24, False))["figure 4"]
+    assert verdict.holds == "holds"
+    assert verdict.found.endswith("ended before 2.5 T_inv, and not judged: rate 1")
+    assert studied((24, True))["figure 4"].holds == "not judged"
+    assert studied()["figure 2"].holds == "holds"
+    assert studied()["table 2, clients, FedAvg"].holds == "not judged"
 
 
 def test_cases_are_counted():

@@ -140,7 +140,7 @@ def test_gains_are_paired_by_seed_and_by_class_ones_stand_where_they_were_run():
     names = ("FedAvg", "FedAvgR", shared.NONE, *shared.SINGLE.values())
     every = (*names, *shared.OF_CLASSES)
     found = {seed: {method: rng.normal(80, 1) for method in every} for seed in range(6)}
-    run = Run(quick=False, as_json=True)
+    run = Run(name="x", quick=False, as_json=True)
     table = shared.table_of_gains(run)
     first = shared.show_gains(table, "x", found)
     rows = {row[1]: row for row in table.rows}

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks._fedrco import FACTOR, MOST, Curve, Search, averaged, climbed
+from benchmarks._fedrco_curves import Curve, averaged
+from benchmarks._fedrco_search import FACTOR, MOST, Search, climbed
 from benchmarks._harness import paired
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._harness import Table
+from benchmarks._harness import Table, benchmark
 from benchmarks._papers import PAPER_TABLES
 from benchmarks._report import MEASURED, PRINTED, render
 from benchmarks._results import FORMAT_VERSION, load, load_folder, save
@@ -163,14 +163,63 @@ def _holds(line, patterns):
     return all(re.search(rf"(?<![\d.]){pattern}", line) for pattern in patterns)
 
 
+def rates(name, seeds, **parameters):
+    rows = [{"data": name, "rate": 0.1}]
+    tables = {"rates": {"columns": ["data", "rate"], "rows": rows}}
+    told = {"rounds": 300, **parameters}
+    return content("fedavgr_tables", seeds=seeds, results=tables, parameters=told, notes=["same"])
+
+
+def test_parts_of_a_benchmark_are_read_as_one_result(tmp_path):
+    save(tmp_path, rates("vehicle", [0, 1], minutes=30), "vehicle")
+    save(tmp_path, rates("splice", [1, 2], minutes=90), "splice")
+    found = load_folder(tmp_path)["fedavgr_tables"]
+    assert found.tables[0].rows == [["splice", 0.1], ["vehicle", 0.1]]
+    assert found.seeds == (0, 1, 2)
+    assert found.seconds == 25.0
+    # In what parts differ nothing may be judged.
+    assert found.parameters == {"rounds": 300}
+    assert found.notes == (
+        "same",
+        "fedavgr_tables.splice.json: a processor, 2 cores, 8 GiB, revision abc123, minutes 90",
+        "fedavgr_tables.vehicle.json: a processor, 2 cores, 8 GiB, revision abc123, minutes 30",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"quick": True}, "a short run beside a full one"),
+        ({"results": {"rates": {"columns": ["a"], "rows": []}}}, "are not those of"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(tmp_path, change, words):
+    save(tmp_path, rates("splice", [0]), "splice")
+    save(tmp_path, {**rates("vehicle", [0]), **change}, "vehicle")
+    with pytest.raises(InputError, match=words):
+        load_folder(tmp_path)
+
+
+def test_what_a_benchmark_prints_can_be_put_into_the_folder(tmp_path, capsys):
+    @benchmark("how many?")
+    def main(run):
+        run.table("counts", ["n"]).add(3)
+
+    main(["--json"], standalone_mode=False)
+    (tmp_path / "any.json").write_text(capsys.readouterr().out)
+    (found,) = load_folder(tmp_path).values()
+    assert (found.benchmark, found.tables[0].rows) == ("test_report", [[3]])
+
+
 @pytest.mark.slow  # a benchmark in a process; every day the page is made of saved ones
 def test_run_saves_what_the_benchmark_printed(tmp_path):
     """The quickest of them, through the command, in a folder that has a `benchmarks` of its own."""
     decoy = tmp_path / "benchmarks"
     decoy.mkdir()
     (decoy / "__init__.py").write_text("raise RuntimeError('the wrong package')")
+    run = (SECUREFL, "bench", "run", "dp_samplers")
     done = subprocess.run(
-        [SECUREFL, "bench", "run", "dp_samplers", "--quick", "--out", "kept", "--json"],
+        [*run, "--part", "a", "--out", "kept", "--json", "--", "--quick"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -179,7 +228,7 @@ def test_run_saves_what_the_benchmark_printed(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert list(json.loads(done.stdout)["saved"]) == ["dp_samplers"]
-    result = load(tmp_path / "kept" / "dp_samplers.json")
+    result = load(tmp_path / "kept" / "dp_samplers.a.json")
     assert result.quick
     assert result.tables[0].rows
     report = subprocess.run(
@@ -200,6 +249,9 @@ def test_run_saves_what_the_benchmark_printed(tmp_path):
     [
         (["run"], "name a benchmark"),
         (["run", "nothing"], "no benchmark 'nothing'"),
+        (["run", "folding", "kahm_speed", "--part", "a"], "are of one benchmark"),
+        (["run", "--all", "--", "--data", "vehicle"], "are of one benchmark"),
+        (["run", "folding", "--part", "../a"], "expected letters, digits"),
         (["report", "."], "holds no result"),
     ],
 )

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kahm import KAHM, MEASURES, REGULARISATIONS, Bank, InputError
+from kahm import bank as bank_module
+from kahm.batches import split_by_order
 from kahm.measures import combine
 from kahm.stack import by_count
 
@@ -43,6 +45,50 @@ def test_a_single_precision_bank_agrees_to_five_digits(measure):
     np.testing.assert_allclose(
         bank.measures(points, measure), reference(batches, points, measure), rtol=0, atol=1e-5
     )
+
+
+@pytest.fixture(params=["libraries", "machine code"])
+def many(request, monkeypatch):
+    """Both ways of a bank, whatever its size."""
+    limit = 2**60 if request.param == "libraries" else 0
+    monkeypatch.setattr(bank_module, "_LEAST_PRODUCTS", limit)
+
+
+@pytest.mark.parametrize("offset", [0.0, 50.0], ids=["about 0", "about an offset"])
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float32, 1e-5), (np.float64, 1e-9)])
+def test_both_ways_agree_with_the_reference(many, dtype, digits, offset):
+    rng = np.random.default_rng(1)
+    batches = [rng.normal(offset, 1, (n, 9)).astype(dtype) for n in (1, 1, 2, 3, 7, 7, 20, 60)]
+    far = [np.full((1, 9), value) for value in (0.0, 1e-9, -30.0, 300.0)]
+    points = np.concatenate([rng.normal(offset, 1, (300, 9)), *far, *batches]).astype(dtype)
+    bank = Bank.fit(batches, range(8), 8, dtype=dtype)
+    for measure in MEASURES:
+        expected = reference(batches, points, measure)
+        np.testing.assert_allclose(bank.measures(points, measure), expected, rtol=0, atol=digits)
+
+
+@pytest.mark.parametrize(
+    ("size", "seed", "asked"), [(20, 1, [220, 464]), (20, 3, [1764]), (100, 3, [335, 1559])]
+)
+def test_single_precision_holds_where_memberships_cancel(many, size, seed, asked):
+    """Memberships of both signs whose sum is a 2e-7th of them put the image 80,000 units away; it
+    is the angle to it that has no digits left. With 100 records longer sums lose more.
+    """
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).normal(size=(7, 9))
+
+    def drawn(n):
+        y = rng.integers(0, 7, n)
+        X = (centres[y] + 0.5 * rng.normal(size=(n, 9))) / 4
+        return np.clip(X, -1, 1).astype(np.float32), y
+
+    X, y = drawn(8700)
+    rng = np.random.default_rng(seed + 1)
+    queries, _ = drawn(2048)
+    batches = [batch for c in range(7) for batch in split_by_order(X[y == c], size)]
+    points = queries[asked]
+    found = Bank.fit(batches, range(len(batches)), len(batches)).measures(points)
+    np.testing.assert_allclose(found, reference(batches, points), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

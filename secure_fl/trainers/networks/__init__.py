@@ -42,6 +42,7 @@ from secure_fl.trainers.networks.regularizers import (
     trace_norm,
 )
 from secure_fl.trainers.networks.selection import coordinate_search, cross_validated, folds
+from secure_fl.trainers.networks.trajectory import keep_trajectory, trajectory
 
 __all__ = [
     "DPSGD",
@@ -77,6 +78,7 @@ __all__ = [
     "flatten",
     "folds",
     "interpolated",
+    "keep_trajectory",
     "load",
     "local_only",
     "make_plan",
@@ -86,4 +88,5 @@ __all__ = [
     "squared_mmd",
     "squared_mmd_by_class",
     "trace_norm",
+    "trajectory",
 ]

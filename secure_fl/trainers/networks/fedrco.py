@@ -27,7 +27,8 @@ from secure_fl.trainers.networks.models import (
     load,
     predictions,
 )
-from secure_fl.trainers.networks.monitor import Monitor, Thresholds
+from secure_fl.trainers.networks.monitor import Monitor, Thresholds, Verdict
+from secure_fl.trainers.networks.trajectory import Recording
 
 log = logging.getLogger(__name__)
 
@@ -239,6 +240,7 @@ def _descend(
     if options.held_out:
         kept = torch.from_numpy(_divided(client, options.held_out)[0]).to(X.device)
         X, targets = X[kept], targets[kept]
+    recording = Recording(client)
     for x, y in batches(X, targets, options.training, client.rng):
         network.zero_grad()
         cross_entropy(network(x), y).backward()  # type: ignore[no-untyped-call]  # torch leaves backward untyped
@@ -246,9 +248,12 @@ def _descend(
         steps = preconditioner.natural_gradient(recorder.layers)
         # Not a number where a factor is singular or a record is not finite. Without a monitor the
         # update is not a number either, and the handle refuses it.
-        norm, verdict = math.nan, "step"
+        norm, bound, norms = math.nan, 1.0, list[float]()
+        verdict: Verdict = "step"
+        if monitor is not None or recording.rows is not None:
+            norms = [float(torch.linalg.vector_norm(s)) for s in steps]
+            norm = math.fsum(norms) if monitor is None else monitor.norm(norms)
         if monitor is not None:
-            norm = monitor.norm(float(torch.linalg.vector_norm(s)) for s in steps)
             verdict = monitor.judge(norm)
         if verdict == "rollback" and monitor is not None:
             bound = min(1.0, monitor.thresholds.stable / norm)
@@ -262,10 +267,13 @@ def _descend(
         if verdict == "reset":
             preconditioner.reset()
             load(network, parameters)
+        applied = 0.0 if verdict == "reset" else bound * norm
+        recording.add(recorder.layers, norms, norm, applied, verdict)
         if verdict != "step":
             log.warning(
                 'client "%s": %s at a preconditioned norm of %g', client.name, verdict, norm
             )
+    recording.keep()
 
 
 def _restored_monitor(client: Client, options: SecondOrder) -> Monitor | None:

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 import dp
 from kahm import Bank
@@ -24,7 +25,9 @@ from secure_fl.trainers.head_tuning import (
 )
 from secure_fl.trainers.methods.averaging import FedAvg
 from secure_fl.trainers.methods.kahm import KAHMHeads
+from secure_fl.trainers.methods.one_sum import DKRR
 from secure_fl.training.preparing import OF_HEADS, chosen_head, scalings_for
+from secure_fl.training.settling import MOST_ROUNDS
 from secure_fl.training.train import train
 from secure_fl.training.tuning import load_tuned, save_tuned, tune_models
 from tests.cli.command import securefl
@@ -197,14 +200,19 @@ def test_neither_counts_nor_moments_of_private_records_go_into_a_private_release
 
 
 def test_models_are_trained_on_two_thirds_and_counted_on_the_rest(clients):
-    slow, fast = tune_models(
-        clients,
-        [FedAvg(learning_rate=1e-9), FedAvg(learning_rate=0.1)],
-        secure=True,
-        scaling="moments",
+    methods = [FedAvg(learning_rate=1e-9), FedAvg(learning_rate=0.1), DKRR()]
+    found = tune_models(clients, methods, secure=True, scaling="moments")
+    kept, left = (
+        [each.select(np.flatnonzero((folds_of(each.y) == 0) == out)) for each in clients]
+        for out in (False, True)
     )
-    assert slow.records == fast.records == sum(int(np.sum(folds_of(c.y) == 0)) for c in clients)
-    assert fast.right > slow.right
+    for method, tried in zip(methods, found, strict=True):
+        # As many rounds as `securefl train` takes by itself.
+        rounds = {"rounds": MOST_ROUNDS} if method.by_rounds() else {}
+        settle = method.by_rounds()
+        fitted = train(kept, evolve(method, **rounds), scaling="moments", settle=settle)
+        right = sum(int(np.sum(fitted.predict(c.X) == np.array(c.classes)[c.y])) for c in left)
+        assert (tried.right, tried.records) == (right, sum(map(len, left)))
 
 
 def test_what_was_tried_comes_back_from_its_file(tmp_path):

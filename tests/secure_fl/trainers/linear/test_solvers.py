@@ -137,7 +137,7 @@ def test_a_singular_hessian_is_refused_in_one_line(solver):
 def test_a_hessian_too_large_to_form_is_refused_before_it_is_formed(n, d):
     objective = SoftmaxLoss(0.1, 1000)
     zeros = objective.zeros(d)
-    with pytest.raises(InputError, match="30,000 unknowns.*ConjugateGradient"):
+    with pytest.raises(InputError, match=r"30,000 unknowns.*ConjugateGradient"):
         Exact().solve(objective, zeros, np.zeros((n, d)), np.zeros(n, int), zeros, {})
 
 
