@@ -153,7 +153,7 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path):
 
 
 def test_tables_have_the_same_curves_with_a_folder_and_without(tmp_path):
-    run = Run(name="fedrco_studies", quick=False, as_json=True)
+    run = Run("fedrco_studies", quick=False, as_json=True)
     tasks = [replace(TASK, method=method) for method in ("FedAvg", "FedPM", "local only")]
     whole = fedrco_tables._curves(run, tasks, map, None)
     found = fedrco_tables._curves(run, tasks, map, Keep(tmp_path))
@@ -176,7 +176,7 @@ def test_runs_side_by_side_stop_at_the_same_round_and_one_that_is_refused_holds_
     common = replace(TASK, method="FedAvg", rounds=7, participation=1.0)
     wild = replace(common, rate=1e30)
     short = replace(common, rounds=2)
-    run = Run(name="fedrco_studies", quick=True, as_json=True)
+    run = Run("fedrco_studies", quick=True, as_json=True)
     groups = {"a": [common, wild], "b": [common, short]}
     found = went(run, groups, Keep(tmp_path), map)
     assert [len(found["a"][task].curve.shared) for task in (common, wild)] == [7, 0]
@@ -188,7 +188,7 @@ def test_runs_that_went_apart_are_shown_where_all_of_them_were(tmp_path):
     far = replace(TASK, method="FedAvg", rounds=27, participation=1.0)
     near = replace(far, rate=0.1)
     run, keep, over = (
-        Run(name="fedrco_studies", quick=True, as_json=True),
+        Run("fedrco_studies", quick=True, as_json=True),
         Keep(tmp_path),
         Keep(tmp_path, until=0.0),
     )
@@ -318,7 +318,7 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
 ):
     norms = [2.0] * 10 + [30.0, 5000.0, 2.0]
     curves = {(0.1, "FedRCO"): traced(norms, True), (0.1, UNWATCHED): traced(norms, False)}
-    run = Run(name="fedrco_studies", quick=False, as_json=True)
+    run = Run("fedrco_studies", quick=False, as_json=True)
     gradients.show(run, curves)
     spread, shown = (table.as_json()["rows"] for table in run.tables)
     watched, free = spread
@@ -340,7 +340,7 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
 
 def test_the_report_draws_the_course_from_the_saved_table_alone():
     norms = [2.0] * 10 + [30.0, 5000.0, math.inf]
-    run = Run(name="fedrco_studies", quick=False, as_json=True)
+    run = Run("fedrco_studies", quick=False, as_json=True)
     curves = {(0.1, "FedRCO"): traced(norms, True), (0.1, UNWATCHED): traced(norms, False)}
     gradients.show(run, curves)
     saved_run = Result("fedrco_studies", "?", False, tuple(run.tables), (), {}, (0,), {}, 1.0)
