@@ -200,7 +200,7 @@ def test_the_terms_of_a_whole_batch_would_break_that_bound(tmp_path):
 
     def coupled(client, network, model):
         def loss(phi, y):
-            penalty = Regularization(mmd=1e6).penalty(network.head.weight, phi, between)
+            penalty = Regularization(mmd=1e6).penalty(network.head.weight, phi, y, between)
             return penalty + cross_entropy(network.head(phi), y, reduction="sum")
 
         return loss
