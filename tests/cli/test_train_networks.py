@@ -25,7 +25,7 @@ LOCAL = ("--rounds", 4, "--local-batch", 80, "--learning-rate", 2, "--local-mome
 def test_a_network_is_trained_saved_and_predicts(work, tmp_path):  # noqa: F811
     test = work / "digits" / "test.npz"
     options = ("--method", "fedavgr", "--model", "mlp", "--hidden", "32,16", "--local-epochs", 5)
-    found = trained(work, tmp_path / "run", *options, "--test", test)
+    found = trained(work, tmp_path / "run", *options, "--rounds", 10, "--test", test)
     assert found["figures"]["accuracy"] > 0.8
     out, _ = securefl("predict", tmp_path / "run", test, "--json")
     assert json.loads(out)["accuracy"] == pytest.approx(found["figures"]["accuracy"])
@@ -221,7 +221,8 @@ def test_fedrco_bounds_exploding_steps_and_the_report_counts_them(work, tmp_path
 @pytest.mark.parametrize("method", ["localnewton", "fedpm", "fedrco-ori"])
 def test_second_order_networks_learn_from_the_command(work, tmp_path, method):  # noqa: F811
     test = work / "digits" / "test.npz"
-    found = trained_here(work, tmp_path / "run", "--method", method, *CURVED, "--test", test)
+    options = ("--method", method, *CURVED, "--rounds", 10, "--test", test)
+    found = trained_here(work, tmp_path / "run", *options)
     assert found["figures"]["accuracy"] > 0.6
 
 
