@@ -93,9 +93,15 @@ class Client:
         return int.from_bytes(found.digest(), "little") >> 1
 
     def begin(self, seed: int, round_number: int, call: int) -> None:
-        """Sets what `rng` is derived from; the runtime calls it before each step."""
+        """Sets what `rng` is derived from; the runtime calls it before each step.
+
+        Its own arrays are laid out as a checkpoint, or another process, gives them back: libraries
+        sum a transposed matrix in another order, and a run that goes on would differ.
+        """
         self._key = (seed, round_number, call)
         self._rng = None
+        for name, array in self.state.items():
+            self.state[name] = np.ascontiguousarray(array) if array.ndim > 1 else array
 
     def begin_as(self, other: "Client") -> None:
         """Sets the same as another client's, for a view of its records."""
