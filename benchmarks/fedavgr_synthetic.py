@@ -99,7 +99,7 @@ def main(
         _figure(run, pool, chosen, figure_rounds, epochs, min(seeds, FIGURE_SEEDS))
         work = {TABLE_SET: functools.partial(_trial, rounds, epochs, chosen)}
         found = run_trials(run, pool, workers, work, {TABLE_SET: 1}, seeds, deadline)[TABLE_SET]
-    run.seeds(*sorted(found))
+    run.seeds(*range(min(seeds, FIGURE_SEEDS)), *sorted(found))
     of = columns(found)
     before = ("FedAvg", NONE, *SINGLE.values())
     single = run.table(
