@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,16 @@ class Split:
     y_test: NDArray[np.int64]
     classes: tuple[str, ...]
     source: str
+
+    def rows(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> "Split":
+        """These training and test records alone, in that order."""
+        return replace(
+            self,
+            X_train=self.X_train[train],
+            y_train=self.y_train[train],
+            X_test=self.X_test[test],
+            y_test=self.y_test[test],
+        )
 
 
 def shared_data(*parts: str) -> Path:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -102,13 +102,7 @@ def _mixed(data: Split) -> Split:
     """Its records in another order: the first test records are to be of all classes."""
     rng = np.random.default_rng(0)
     train, test = (rng.permutation(len(y)) for y in (data.y_train, data.y_test))
-    return replace(
-        data,
-        X_train=data.X_train[train],
-        y_train=data.y_train[train],
-        X_test=data.X_test[test],
-        y_test=data.y_test[test],
-    )
+    return data.rows(train, test)
 
 
 def _dirichlet(y: Any, clients: int, rng: np.random.Generator, *, alpha: float) -> Parts:

@@ -68,6 +68,7 @@ Cell: TypeAlias = str | int | float | bool | None
 
 COUNT = click.IntRange(1)
 """Of rounds, seeds and processes."""
+WORKERS = click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
 
 
 def _number_of_minutes(value: str) -> float:

@@ -101,13 +101,7 @@ def drawn(split: Split, records: int, seed: int) -> Split:
     rng = np.random.default_rng([seed, 1])
     rows = rng.permutation(len(split.y_train))[:records]
     tests = rng.permutation(len(split.y_test))[:records]
-    return replace(
-        split,
-        X_train=split.X_train[rows],
-        y_train=split.y_train[rows],
-        X_test=split.X_test[tests],
-        y_test=split.y_test[tests],
-    )
+    return split.rows(rows, tests)
 
 
 def clients_of(split: Split, seed: int) -> list[Dataset]:

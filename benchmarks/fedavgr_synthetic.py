@@ -21,7 +21,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._harness import COUNT, MINUTES, Run, Table, benchmark, spread
+from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, Table, benchmark, spread
 from benchmarks._regularised import (
     ALL,
     ALL_BY_CLASS,
@@ -82,7 +82,7 @@ Array = NDArray[np.float64]
     show_default=True,
     help="The table's next seed is begun if it should end within them; the first always is.",
 )
-@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
+@WORKERS
 def main(
     run: Run, rounds: int, figure_rounds: int, epochs: int, seeds: int, minutes: float, workers: int
 ) -> None:

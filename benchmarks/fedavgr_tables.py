@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks._data import LIBSVM_FEATURES, libsvm, mnist
 from benchmarks._federations import clients_of
-from benchmarks._harness import COUNT, MINUTES, Run, Split, benchmark, paired, spread
+from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, Split, benchmark, paired, spread
 from benchmarks._regularised import (
     BY_CLASS,
     FOLDS,
@@ -76,7 +76,7 @@ MIXED = frozenset({"splice", "vehicle", "dna"})
     show_default=True,
     help="A data set's next seed is begun if it should end within them; the first always is.",
 )
-@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
+@WORKERS
 @click.option(
     "--by-class", "classes", is_flag=True, help="The MMD between features of one class too."
 )

@@ -37,7 +37,7 @@ from benchmarks._fedrco_studies import (
     tasks_of,
     wanted,
 )
-from benchmarks._harness import COUNT, MINUTES, Run, benchmark
+from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark
 
 SHORT = 6
 """Rounds of --quick: two legs."""
@@ -61,7 +61,7 @@ SHORT = 6
 @click.option(
     "--seeds", type=COUNT, default=1, show_default=True, help="Of partition and initial weights."
 )
-@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
+@WORKERS
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:N or auto.")
 @click.option(
     "--rates",

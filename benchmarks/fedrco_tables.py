@@ -34,7 +34,7 @@ from benchmarks._fedrco_curves import Curve, averaged
 from benchmarks._fedrco_kept import RESUME, Keep
 from benchmarks._fedrco_legs import Map, longest_first, mapping, setting_of, went
 from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
-from benchmarks._harness import COUNT, MINUTES, Run, benchmark, paired
+from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark, paired
 from secure_fl.report import figures
 
 FIGURE = REPOSITORY / "docs" / "fedrco.svg"
@@ -62,7 +62,7 @@ Setting: TypeAlias = tuple[str, int, str]
 @click.option(
     "--seeds", type=COUNT, default=1, show_default=True, help="Of partition and initial weights."
 )
-@click.option("--workers", type=COUNT, default=2, show_default=True, help="Processes.")
+@WORKERS
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda, cuda:N or auto.")
 @click.option(
     "--search",

@@ -368,13 +368,12 @@ class Bank:
                 values[pairs] = compiled.measure_from_records(
                     self.stacks[i][machines], records, queries, pairs, measure
                 )
-                out[first : first + m] = values
-                continue
-            for js, hits in by_count(distrusted, _BLOCK_VALUES // max(n, self.n_features)):
-                values[js[:, None], hits] = measure_from_records(
-                    self.stacks[i][machines.start + js],
-                    records[js].astype(np.float64),
-                    queries[hits].astype(np.float64),
-                    measure,
-                )
+            else:
+                for js, hits in by_count(distrusted, _BLOCK_VALUES // max(n, self.n_features)):
+                    values[js[:, None], hits] = measure_from_records(
+                        self.stacks[i][machines.start + js],
+                        records[js].astype(np.float64),
+                        queries[hits].astype(np.float64),
+                        measure,
+                    )
             out[first : first + m] = values

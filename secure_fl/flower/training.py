@@ -131,7 +131,7 @@ def _train_model(
         random_features,
         ridge_excess,
         rounds_of,
-        settled,
+        settled_weights,
     )
     from secure_fl.training.linear_model import LinearModel
     from secure_fl.training.loop import files_room, last_state, prove_checkpoint
@@ -171,7 +171,7 @@ def _train_model(
 
         def states(start: Any) -> Iterator[Any]:
             found = recipe.states(run, start)
-            return settled(found, fed, objective, count) if plan.settle else found
+            return settled_weights(found, fed, objective, count) if plan.settle else found
 
         state = last_state(
             fed,

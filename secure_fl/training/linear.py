@@ -22,7 +22,7 @@ from secure_fl.training.fitted import FittedModel, FittedRegression
 from secure_fl.training.linear_model import LinearModel, RegressionModel, mapped
 from secure_fl.training.loop import LARGEST_RATIO, federation_of, files_room, last_state, traffic_of
 from secure_fl.training.model_files import schema_of_clients
-from secure_fl.training.settling import objective_of, until_settled, window_of
+from secure_fl.training.settling import settled
 
 
 def train_linear_model(
@@ -100,7 +100,7 @@ def train_linear_model(
 
         def states(start: Any) -> Iterator[Any]:
             found = settings.states(run, start)
-            return settled(found, fed, objective, settings.drawn) if settle else found
+            return settled_weights(found, fed, objective, settings.drawn) if settle else found
 
         state = last_state(
             fed,
@@ -129,19 +129,11 @@ def train_linear_model(
     return FittedModel(LinearModel(*facts), *left)
 
 
-def settled(
+def settled_weights(
     states: Iterator[Any], fed: Federation, objective: Objective, drawn: int | None
 ) -> Iterator[Any]:
-    """The states of a trainer of weights until the objective stops falling.
-
-    Args:
-        states: the trainer's.
-        fed: the clients.
-        objective: what they train for.
-        drawn: clients of a round, None for all.
-    """
-    value, window = objective_of(fed, local_value, objective), window_of(len(fed), drawn)
-    return until_settled(states, lambda at: value(at.weights), fed.notes, window=window)
+    """See `secure_fl.training.settling.settled`."""
+    return settled(states, fed, local_value, objective, weights=lambda at: at.weights, drawn=drawn)
 
 
 def check_target_norm(settings: LinearSettings, *, numbers: bool, norm: float | None) -> None:

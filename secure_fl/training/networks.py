@@ -36,7 +36,7 @@ from secure_fl.training.loop import (
 )
 from secure_fl.training.model_files import schema_of_clients
 from secure_fl.training.network_model import TrainedNetwork
-from secure_fl.training.settling import objective_of, until_settled, window_of
+from secure_fl.training.settling import settled
 
 
 def train_network(
@@ -114,11 +114,8 @@ def train_network(
             found = states(resumed or start)
             if not settle:
                 return found
-            value, window = (
-                objective_of(fed, local_loss, model),
-                window_of(len(fed), settings.drawn),
-            )
-            return until_settled(found, lambda at: value(at.delivered), fed.notes, window=window)
+            told: Any = {"weights": lambda at: at.delivered, "drawn": settings.drawn}
+            return settled(found, fed, local_loss, model, **told)
 
         state = last_state(
             fed,

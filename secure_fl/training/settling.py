@@ -71,6 +71,29 @@ def window_of(clients: int, drawn: int | None) -> int:
     return 1 if drawn is None else math.ceil(clients / drawn)
 
 
+def settled(
+    states: Iterator[Any],
+    fed: Federation,
+    step: Callable[..., Tree],
+    told: Any,
+    *,
+    weights: Callable[[Any], Any],
+    drawn: int | None,
+) -> Iterator[Any]:
+    """The states of a trainer until the objective of its clients stops falling.
+
+    Args:
+        states: the trainer's, over the federation.
+        fed: the clients.
+        step: called as step(client, told, weights); returns the mean over its records.
+        told: objective or network.
+        weights: of a state.
+        drawn: clients of a round, None for all.
+    """
+    value, window = objective_of(fed, step, told), window_of(len(fed), drawn)
+    return until_settled(states, lambda at: value(weights(at)), fed.notes, window=window)
+
+
 def refuse_settling() -> NoReturn:
     """Raises because privacy is promised.
 

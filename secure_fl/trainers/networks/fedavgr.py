@@ -83,27 +83,30 @@ class ClassMixtures:
         return drawn
 
 
+def _features(
+    client: Client, model: Model, parameters: Array, device: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the client's records, in float64, and their class codes."""
+    network = network_of(client, model, device)
+    load(network, parameters)
+    X, y = records_of(client, device)
+    with torch.no_grad():
+        return network.features(X).double(), y
+
+
 @client_step
 def feature_moments(client: Client, model: Model, parameters: Array, device: str) -> Tree:
     """Number of records, sum and sum of squares of their features, in float64."""
-    network = network_of(client, model, device)
-    load(network, parameters)
-    X, _ = records_of(client, device)
-    with torch.no_grad():
-        phi = network.features(X).double().cpu().numpy()
+    phi = _features(client, model, parameters, device)[0].cpu().numpy()
     return {"count": float(len(phi)), "sum": phi.sum(axis=0), "square": np.square(phi).sum(axis=0)}
 
 
 @client_step
 def class_moments(client: Client, model: Model, parameters: Array, device: str) -> Tree:
     """The same by class: counts, shape (C,), sums and sums of squares, shape (C, D), in float64."""
-    network = network_of(client, model, device)
-    load(network, parameters)
-    X, y = records_of(client, device)
-    with torch.no_grad():
-        phi = network.features(X).double()
-        own = torch.nn.functional.one_hot(y, model.classes).double().T
-        found = own.sum(dim=1), own @ phi, own @ phi.square()
+    phi, y = _features(client, model, parameters, device)
+    own = torch.nn.functional.one_hot(y, model.classes).double().T
+    found = own.sum(dim=1), own @ phi, own @ phi.square()
     count, total, square = (each.cpu().numpy() for each in found)
     return {"count": count, "sum": total, "square": square}
 
