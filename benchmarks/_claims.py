@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from benchmarks import _fedavgr_claims as fedavgr
+from benchmarks import _fednewton_claims as newton
 from benchmarks import _fedrco_compared as fedrco
-from benchmarks._harness import Table
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO
 from benchmarks._results import Result
-from benchmarks._verdicts import Verdict, counted, mean_of
+from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
 from benchmarks._verdicts import left_out as _left_out
 
 Judge: TypeAlias = Callable[[Result], Verdict]
@@ -39,67 +39,14 @@ class Claim:
     judge: Callable[[Result], Verdict]
 
 
-def _grouped(table: Table, keys: tuple[str, ...], name: str) -> dict[str, dict[str, list[object]]]:
-    """Rows by setting, then by method."""
-    places = [table.columns.index(key) for key in keys]
-    found: dict[str, dict[str, list[object]]] = {}
-    for row in table.rows:
-        setting = ", ".join(str(row[place]) for place in places)
-        found.setdefault(setting, {})[str(row[table.columns.index(name)])] = list(row)
-    return found
-
-
-def _newton_round(at: int, method: str) -> Callable[[Result], Verdict]:
-    """Whether a method's round is above DKRR, FedAvg as printed, and FedProx."""
-
-    def judge(result: Result) -> Verdict:
-        table = result.table("accuracy in percent")
-        if table is None:
-            return Verdict("not judged", "the run has no such table")
-        once, place = table.columns.index("at once"), table.columns.index(f"round {at}")
-        last = table.columns.index("round 8")
-        cases = []
-        for name, rows in _grouped(table, ("data set",), "method").items():
-            rivals = [
-                mean_of(rows["DKRR"][once]),
-                mean_of(rows["FedAvg, 2 steps"][last]),
-                mean_of(rows["FedProx, exact local solutions"][last]),
-            ]
-            ours = mean_of(rows[method][place])
-            known = [each for each in rivals if each is not None]
-            cases.append((name, ours is not None and ours > max(known)))
-        return counted(cases, f"{method}, round {at}, above DKRR, FedAvg and FedProx")
-
-    return judge
-
-
-def _sample_size(result: Result) -> Verdict:
-    table = result.table("mean squared test error")
-    if table is None:
-        return Verdict("not judged", "the run has no such table")
-    hurt: list[int] = []
-    helped: list[int] = []
-    once, last = table.columns.index("at once"), table.columns.index("round 8")
-    clients = table.columns.index("clients")
-    small = [row for row in table.rows if row[0] == "3"]
-    for rows in _grouped(Table("", table.columns, small), ("clients",), "method").values():
-        start, end = mean_of(rows["DKRR"][once]), mean_of(rows["FedNewton as printed"][last])
-        number = int(str(rows["DKRR"][clients]))
-        (hurt if start is None or end is None or not end < start else helped).append(number)
-    if not hurt or not helped:
-        return Verdict("does not hold", "eight rounds help everywhere or nowhere")
-    text = f"eight rounds help up to {max(helped)} clients and hurt from {min(hurt)} on"
-    return Verdict("holds" if max(helped) < min(hurt) else "holds in part", text)
-
-
 def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Verdict]:
     def judge(result: Result) -> Verdict:
         table = result.table("to a gap of")
         if table is None:
-            return Verdict("not judged", "the run has no such table")
+            return NO_TABLE
         reached, bits = table.columns.index("reached"), table.columns.index("bits")
         cases = []
-        for name, rows in _grouped(table, ("data", "lambda"), "method").items():
+        for name, rows in grouped(table, ("data", "lambda"), "method").items():
             a, b = rows[ours], rows[theirs]
             # Bits of a run that did not reach the goal are a lower bound of what it needs.
             fewer = factor * float(str(a[bits])) <= float(str(b[bits]))
@@ -117,10 +64,10 @@ def _cheapest(figure: str, ours: str, column: str, rivals: tuple[str, ...] = ())
     def judge(result: Result) -> Verdict:
         table = result.table("to a gap of")
         if table is None:
-            return Verdict("not judged", "the run has no such table")
+            return NO_TABLE
         reached, place = table.columns.index("reached"), table.columns.index(column)
         cases = []
-        for name, rows in _grouped(table, ("figure", "data"), "method").items():
+        for name, rows in grouped(table, ("figure", "data"), "method").items():
             if not name.startswith(f"{figure}, "):
                 continue
             a = rows[ours]
@@ -146,13 +93,13 @@ def _personal(rival: str) -> Callable[[Result], Verdict]:
     def judge(result: Result) -> Verdict:
         table = result.table("accuracy in percent after")
         if table is None:
-            return Verdict("not judged", "the run has no such table")
+            return NO_TABLE
         if result.parameters.get("search") != "intervals":
             return Verdict("not judged", "its rates were searched over less than 2.5 T_inv")
         own, shared = (table.columns.index(f"{kind}, own mix") for kind in ("personal", "global"))
         rounds = table.columns.index("rounds")
         cases, short = [], []
-        for name, rows in _grouped(table, ("partition", "clients"), "method").items():
+        for name, rows in grouped(table, ("partition", "clients"), "method").items():
             if rival in rows and "FedRCO" in rows:
                 if int(str(rows["FedRCO"][rounds])) < SEEN:
                     short.append(name)
@@ -170,7 +117,7 @@ def _compared(claim: fedrco.Compared) -> Judge:
     def judge(result: Result) -> Verdict:
         table = result.table(fedrco.TABLE)
         if table is None or table.columns != fedrco.COLUMNS:
-            return Verdict("not judged", "the run has no such table")
+            return NO_TABLE
         rows = [row for row in table.rows if row[0] == claim.number]
         seen = [row for row in rows if int(str(row[2])) >= SEEN]
         found = counted([(str(row[1]), row[5] is True) for row in seen], claim.what)
@@ -208,6 +155,16 @@ VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
 )
 """Figure, the variant that should need least, of what, its rivals (all if none), and the claim."""
 
+_BY_ROUND = (
+    (
+        FEDNEWTON,
+        "figure 5",
+        "A few rounds on unequal clients are better than DKRR, FedAvg and FedProx.",
+        "FedNewton as printed",
+    ),
+    ("ours", "-", "So are those with the safeguard.", "FedNewton, safeguard"),
+)
+
 _FEDAVGR_RUNS = ("fedavgr_tables", "fedavgr_synthetic")
 
 CLAIMS = (
@@ -217,7 +174,7 @@ CLAIMS = (
         "One round of FedNewton is more accurate than DKRR, FedAvg and FedProx.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        _newton_round(1, "FedNewton as printed"),
+        newton.rounds_of_table(1, "FedNewton as printed"),
     ),
     Claim(
         FEDNEWTON,
@@ -225,7 +182,7 @@ CLAIMS = (
         "So are eight rounds of it.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        _newton_round(8, "FedNewton as printed"),
+        newton.rounds_of_table(8, "FedNewton as printed"),
     ),
     Claim(
         "ours",
@@ -233,7 +190,7 @@ CLAIMS = (
         "So are eight rounds of it with the safeguard.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        _newton_round(8, "FedNewton, safeguard"),
+        newton.rounds_of_table(8, "FedNewton, safeguard"),
     ),
     Claim(
         FEDNEWTON,
@@ -241,7 +198,23 @@ CLAIMS = (
         "Rounds help where a client has records enough, and hurt where it has not.",
         "fednewton_synthetic",
         "tests/secure_fl/objectives/test_regression.py",
-        _sample_size,
+        newton.sample_size(newton.ERRORS),
+    ),
+    Claim(
+        FEDNEWTON,
+        "figure 3, theorem 3",
+        "So they do on MNIST.",
+        "fednewton_mnist",
+        f"{_LINEAR}/test_fednewton.py",
+        newton.sample_size(newton.ACCURACIES),
+    ),
+    *(
+        Claim(paper, number, text, benchmark, test, newton.by_round(name, method))
+        for benchmark, name, test in (
+            ("fednewton_synthetic", newton.ERRORS, "tests/secure_fl/objectives/test_regression.py"),
+            ("fednewton_mnist", newton.ACCURACIES, f"{_LINEAR}/test_fednewton.py"),
+        )
+        for paper, number, text, method in _BY_ROUND
     ),
     Claim(
         FEDAVGR,

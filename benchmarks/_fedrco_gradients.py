@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks._data import REPOSITORY
+from benchmarks._drawings import save
 from benchmarks._fedrco import UNWATCHED
 from benchmarks._fedrco_curves import Curve
 from benchmarks._harness import Run
@@ -21,7 +20,6 @@ QUANTILES = (0.5, 0.9, 0.99)
 MOST = 600
 """Rows of a run in the table of one client's course; of more steps the largest in a row stand."""
 COURSE = "course of one client's steps"
-FIGURE = REPOSITORY / "docs" / "fedrco_gradients.svg"
 
 Steps: TypeAlias = list[list[float | None]]
 _GRADIENT, _LAYER, _FOUND, _APPLIED, _VERDICT = range(1, 6)
@@ -188,7 +186,7 @@ def draw_course(axes: Any, rows: Sequence[Sequence[Any]], title: str) -> None:
             fontsize=7, ha="left", va="top",
         )  # fmt: skip
     axes.axhline(STABLE, color="#8a8f98", linewidth=0.9, label=f"bound of a rollback, {STABLE:g}")
-    axes.set_yscale("log")
+    figures.use_logarithm(axes, "y")
     axes.set_xlabel("step of the client")
     axes.set_ylabel("norm of the natural gradient")
     axes.set_title(title, fontsize=9)
@@ -201,24 +199,17 @@ def panels(rows: Sequence[Sequence[Any]]) -> list[tuple[str, list[Sequence[Any]]
     return [(f"learning rate {rate:g}", [row for row in rows if row[0] == rate]) for rate in rates]
 
 
-def write_figures(rows: Sequence[Sequence[Any]]) -> list[Path]:
-    """The drawing for light and for dark pages; none without matplotlib."""
+def save_figure(run: Run, rows: Sequence[Sequence[Any]]) -> None:
+    """Writes the drawing of figure 4; see `_drawings.save`."""
     found = panels(rows)
-    dark = FIGURE.with_name(f"{FIGURE.stem}_dark.svg")
-    written = []
 
     def draw(axes: Any) -> None:
         for each, (title, course) in zip(axes if len(found) > 1 else [axes], found, strict=True):
             draw_course(each, course, title)
 
-    for path, is_dark in ((FIGURE, False), (dark, True)):
-        svg = figures.inline(
-            draw, path.stem, width=5.2 * len(found), height=3.8, panels=len(found), dark=is_dark
-        )
-        if svg is not None and path.parent.is_dir() and found:
-            path.write_text(svg, encoding="utf-8")
-            written.append(path)
-    return written
+    if found:
+        count = len(found)
+        save(run, "fedrco_gradients", draw, width=5.2 * count, height=3.8, panels=count)
 
 
 def _line(rows: Sequence[Sequence[Any]], place: int) -> tuple[list[Any], list[float]]:

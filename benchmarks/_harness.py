@@ -92,11 +92,13 @@ class Table:
         name: a title; also the key in the JSON.
         columns: one name a column.
         rows: one list of cells a row; a cell is a string, a number, a bool or None.
+        drawn: points of curves: saved and drawn on the report's page, and printed nowhere.
     """
 
     name: str
     columns: tuple[str, ...]
     rows: list[list[Cell]] = field(default_factory=list)
+    drawn: bool = False
 
     def add(self, *cells: Any) -> None:
         """Appends one row.
@@ -116,7 +118,7 @@ class Table:
     def as_json(self) -> dict[str, Any]:
         """The table as JSON types: columns, and one object a row."""
         rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
-        return {"columns": list(self.columns), "rows": rows}
+        return {"columns": list(self.columns), "rows": rows, "drawn": self.drawn}
 
     def print(self) -> None:
         """Prints to standard output, numbers right-aligned with 4 significant digits."""
@@ -204,6 +206,12 @@ class Run:
         self.tables.append(table)
         return table
 
+    def points(self, name: str, columns: Sequence[str]) -> Table:
+        """Starts a table of the points of curves; see `Table.drawn`."""
+        table = Table(name, tuple(columns), drawn=True)
+        self.tables.append(table)
+        return table
+
     def note(self, text: str) -> None:
         """Adds a remark shown below the tables, e.g. what was not run and why."""
         self.notes.append(text)
@@ -249,7 +257,8 @@ class Run:
             print()
             return
         for table in self.tables:
-            table.print()
+            if not table.drawn:
+                table.print()
         for note in self.notes:
             print(f"- {note}")
         facts = environment()

@@ -92,18 +92,10 @@ PLACES = (
     _table(FEDNEWTON, 8, "", _BACKBONE + _CARD),
     _table(FEDNEWTON, 9, "head_tuning", _HEADS + _CARD, last=10),
     _figure(FEDNEWTON, 1, "", _DRAWING),
-    _figure(FEDNEWTON, 2, "partitions", "dna: ours are partitions of handwritten digits"),
-    _figure(
-        FEDNEWTON,
-        3,
-        "fednewton_synthetic",
-        "its half on MNIST by the number of records a client: not built, the synthetic half is what"
-        " theorem 3 speaks of",
-    ),
+    _figure(FEDNEWTON, 2, "partitions", "its draw of the partition: ours is another"),
+    Place(FEDNEWTON, "figure", 3, 3, "fednewton_synthetic", "", "fednewton_mnist"),
     _figure(FEDNEWTON, 4, "fednewton_synthetic", ""),
-    _figure(
-        FEDNEWTON, 5, "fednewton_synthetic", "its half on MNIST: beside table 4, by fewer rounds"
-    ),
+    Place(FEDNEWTON, "figure", 5, 5, "fednewton_synthetic", "", "fednewton_mnist"),
     _figure(FEDNEWTON, 6, "head_tuning", _HEADS),
     _figure(FEDNEWTON, 7, "head_tuning", _HEADS + _CARD),
     _figure(FEDNEWTON, 8, "", _BACKBONE),

@@ -121,12 +121,12 @@ def _joined(parts: Mapping[str, Result]) -> Result:
     if not others:
         return first
     notes = dict.fromkeys(first.notes)
-    tables = {each.name: Table(each.name, each.columns, list(each.rows)) for each in first.tables}
+    tables = {each.name: replace(each, rows=list(each.rows)) for each in first.tables}
     for name, part in others:
         if part.quick != first.quick:
             raise InputError(f"{name}: a short run beside a full one, {first_name}; keep one kind")
         for table in part.tables:
-            known = tables.setdefault(table.name, Table(table.name, table.columns))
+            known = tables.setdefault(table.name, replace(table, rows=[]))
             if known.columns != table.columns:
                 raise InputError(
                     f"{name}: the columns of {table.name!r} are not those of {first_name}; run"
@@ -191,7 +191,9 @@ def _short(value: object) -> str:
 
 
 def _table(name: str, value: dict[str, Any]) -> Table:
-    table = Table(str(name), tuple(map(str, value["columns"])))
+    # Results of before this flag have no curves.
+    drawn = value.get("drawn", False) is True
+    table = Table(str(name), tuple(map(str, value["columns"])), drawn=drawn)
     for row in value["rows"]:
         table.add(*(row[column] for column in table.columns))
     return table

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from benchmarks._harness import Table
+
 Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
 
 
@@ -29,6 +31,16 @@ def mean_of(cell: object) -> float | None:
         return float(str(cell).partition("±")[0])
     except ValueError:
         return None
+
+
+def grouped(table: Table, keys: tuple[str, ...], name: str) -> dict[str, dict[str, list[object]]]:
+    """Rows by setting, then by method."""
+    places = [table.columns.index(key) for key in keys]
+    found: dict[str, dict[str, list[object]]] = {}
+    for row in table.rows:
+        setting = ", ".join(str(row[place]) for place in places)
+        found.setdefault(setting, {})[str(row[table.columns.index(name)])] = list(row)
+    return found
 
 
 def gain(difference: object, p: object) -> bool:

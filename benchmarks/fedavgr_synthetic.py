@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._drawings import save
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, Table, benchmark, spread
 from benchmarks._regularised import (
     ALL,
@@ -54,9 +54,7 @@ from benchmarks._regularised import (
 )
 from benchmarks._synthetic_clients import CLASSES, CLIENTS, LEAST, drawn
 from secure_fl.federation import Client
-from secure_fl.report import figures
 
-FIGURE = Path(__file__).resolve().parent.parent / "docs" / "fedavgr_figure2.svg"
 TABLE_SET, FIGURE_SET = "synthetic (0.5, 0.5)", "synthetic (1, 1)"
 LEVELS = {TABLE_SET: (0.5, 0.5), FIGURE_SET: (1.0, 1.0)}
 METHODS = ("FedAvg", "FedAvgR", BY_CLASS)
@@ -298,8 +296,7 @@ def _figure(
         first, last = looks[0][0], looks[0][-1]
         run.progress(f"{title}: distance {first.distance:.2f} to {last.distance:.2f}")
         if title == ALL:
-            drawn_at = _save_drawing(looks[0], quick=run.quick)
-            run.note(f"plot: {drawn_at}")
+            _save_drawing(run, looks[0])
 
 
 def _add(table: Table, title: str, gamma: float | None, looks: Sequence[Look]) -> None:
@@ -316,22 +313,14 @@ def _add_theorem(table: Table, title: str, looks: Sequence[Look]) -> None:
     table.add(title, looks[0].round, trace, *terms, sum(terms), bound)
 
 
-def _save_drawing(looks: list[Look], *, quick: bool) -> str:
-    """Writes the picture of a full run; says where, or why not."""
-    if quick:
-        return "not drawn of a short run"
-
+def _save_drawing(run: Run, looks: list[Look]) -> None:
     def draw(axes: Any) -> None:
         axes[0].figure.set_dpi(RASTER)
         for each, look in zip(axes, looks, strict=True):
             _panel(each, look)
         axes[-1].legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, title="client")
 
-    svg = figures.inline(draw, "fedavgr-figure2", width=12.0, height=3.4, panels=len(looks))
-    if svg is None or not FIGURE.parent.is_dir():
-        return "not drawn: no matplotlib, or no docs folder"
-    FIGURE.write_text(svg, encoding="utf-8")
-    return FIGURE.name
+    save(run, "fedavgr_figure2", draw, width=12.0, height=3.4, panels=len(looks))
 
 
 RASTER = 180

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -103,26 +103,27 @@ class Trial:
         return 100.0 * float(np.mean(predicted == self.y_test))
 
 
+def mapped(name: str, data: Split, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Random features as printed of a data set's training and test records."""
+    scale, width = SCALE.get(name, 1.0), data.X_train.shape[1]
+    features = RandomFourierFeatures.draw(width, FEATURES, DEVIATION[name] ** 2, rng)
+    train, test = features.apply(scale * data.X_train), features.apply(scale * data.X_test)
+    for each in (train, test):
+        each *= PAPER_FEATURES
+    return train, test
+
+
 def _trial(name: str, data: Split, seed: int) -> Trial:
     rng = np.random.default_rng(seed)
-    scale = SCALE.get(name, 1.0)
-    width = data.X_train.shape[1]
-    features = RandomFourierFeatures.draw(width, FEATURES, DEVIATION[name] ** 2, rng)
-    train = _as_printed(features, scale * data.X_train)
+    train, test = mapped(name, data, rng)
     parts = dirichlet(data.y_train, CLIENTS, ALPHA[name], rng)
     clients = clients_of(train, data.y_train, parts)
     return Trial(
         lambda secure: _federation(clients, seed, secure),
         SquaredLoss(RIDGE[name], len(data.classes)),
-        _as_printed(features, scale * data.X_test),
+        test,
         data.y_test,
     )
-
-
-def _as_printed(features: RandomFourierFeatures, X: Any) -> Any:
-    mapped = features.apply(X)
-    mapped *= PAPER_FEATURES
-    return mapped
 
 
 def _federation(clients: Any, seed: int, secure: bool) -> Federation:
@@ -131,7 +132,10 @@ def _federation(clients: Any, seed: int, secure: bool) -> Federation:
     return Federation(clients, seed=seed, aggregation=SecureAggregation() if secure else None)
 
 
-def _methods(name: str) -> dict[str, Callable[[Federation, SquaredLoss, Any], Iterator[Any]]]:
+Trainer: TypeAlias = Callable[[Federation, SquaredLoss, Any], Iterator[Any]]
+
+
+def methods(name: str) -> dict[str, Trainer]:
     """Trainers by name; each takes the federation, the objective and DKRR's weights."""
     last = ROUNDS[-1]
 
@@ -184,7 +188,7 @@ def _measure(name: str, trial: Trial, found: dict[str, Found], secure: bool) -> 
         note(POOLED, 0, best.weights)
     (first,) = run(DKRR, lambda fed: fednewton(fed, trial.objective, rounds=0))
     note(DKRR, 0, first.weights)
-    for method, trainer in _methods(name).items():
+    for method, trainer in methods(name).items():
         states = run(method, partial(_started, trainer, trial.objective, first.weights))
         for at in ROUNDS:
             note(method, at, states[at - 1].weights)

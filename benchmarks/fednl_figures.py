@@ -1,20 +1,17 @@
 """Do the claims of FedNL's Figure 1 hold: gap against bits a node, local, global, compressors?
 
-Draws a picture for each penalty and one of the synthetic data (a row a data set, three panels) into
-the folder given by SECUREFL_FIGURES, or the working directory, and says in one line a panel whether
-the paper's claim held. Bits are those of the paper: what a client sends, the initial Hessian
-included.
+Draws a picture for each penalty and one of the synthetic data (a row a data set, three panels), and
+says in one line a panel whether the paper's claim held. Bits are those of the paper: what a client
+sends, the initial Hessian included.
 """
 
-import os
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks._fednl_curves import AXES, BITS, GOAL, Curve, Panel, save_panels
 from benchmarks._harness import Run, Table, benchmark
 from benchmarks._logistic import clients_of, iid, synthetic
 from secure_fl.federation import Client, Federation
@@ -41,34 +38,10 @@ from secure_fl.trainers.fednl import (
 
 FIRST_ORDER = ("GD", "GD-LS", "DIANA", "ADIANA", "S-Local-GD")
 LOCAL, GLOBAL, COMPRESSORS = "local", "global", "compressors"
-GOAL = 1e-9
-"""The gap at which methods are compared in words."""
 OVER = 1.2
 """Peers stop once they have sent this many times the bits that FedNL needed to the goal."""
 NEAR = 0.03
 """Distance of the local start from the optimum, in every coordinate."""
-
-
-@dataclass
-class Curve:
-    """One method's run, one entry a state.
-
-    Attributes:
-        bits: sent by a node so far.
-        both: the same and what a node received, in numbers of 64 bits.
-        gaps: f(x) - f(x*).
-    """
-
-    bits: list[float] = field(default_factory=list)
-    both: list[float] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-
-    def bits_to(self, goal: float, *, both: bool = False) -> float:
-        """Bits at which the gap first reached a goal; infinite where it never did."""
-        for bits, gap in zip(self.both if both else self.bits, self.gaps, strict=True):
-            if gap <= goal:
-                return bits
-        return float("inf")
 
 
 @dataclass
@@ -98,10 +71,7 @@ class Problem:
         fed, judge, curve = self.federation(), self.federation(), Curve()
         for state in fed.rounds(trainer(fed, self.objective, *arguments, d=self.d, **options)):
             gap = mean_value(judge, self.objective, state.weights) - self.value
-            down = 64.0 * fed.meter.total().floats_down / len(fed)
-            curve.bits.append(state.bits)
-            curve.both.append(state.bits + down)
-            curve.gaps.append(max(gap, 1e-16))
+            curve.add(fed, state, gap)
             used = curve.both[-1] if both else curve.bits[-1]
             if gap <= 1e-13 or not np.isfinite(gap) or used > budget:
                 break
@@ -182,76 +152,45 @@ def _verdict(
     return f"{claim}: {held} ({ours} {bits[ours]:.3g} bits to {GOAL:g}; {rest})"
 
 
-def _draw(path: Path, rows: dict[str, dict[str, dict[str, Curve]]]) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "fednl"
-    from matplotlib import pyplot as plt
-
-    figure, grid = plt.subplots(
-        len(rows), 3, figsize=(15, 4 * len(rows)), sharey=True, squeeze=False
-    )
-    for axes, (title, panels) in zip(grid, rows.items(), strict=True):
-        for axis, (panel, curves) in zip(axes, panels.items(), strict=True):
-            for name, curve in curves.items():
-                every = max(1, len(curve.bits) // POINTS)
-                axis.semilogy(curve.bits[::every], curve.gaps[::every], label=name)
-            axis.set(title=f"{title}, {panel}", xlabel="bits sent by a node")
-            ours = [c.bits_to(GOAL) for n, c in curves.items() if n.startswith(("Fed", "Rank"))]
-            longest = max((bits for bits in ours if np.isfinite(bits)), default=None)
-            axis.set_xlim(0, None if longest is None else 3 * longest)
-            axis.set_ylim(1e-13, 10)
-            axis.legend(fontsize=8)
-        axes[0].set_ylabel("f(x) - f(x*)")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    # Two decimals of a point are enough, and less to keep.
-    short = re.sub(r"\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", path.read_text())
-    path.write_text(short)
-
-
-POINTS = 100
-"""Of a curve in the picture."""
-
-
 def _settings(run: Run) -> Iterator[tuple[str, str, list[Client], int, float, int]]:
     """Picture, title, clients, features, penalty and FedNL's option of each row."""
     for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
         for name in ("a1a",) if run.quick else ("a1a", "a9a", "phishing", "w8a"):
             clients, d = clients_of(name, intercept=False)
-            yield f"fednl_{penalty:g}.svg", f"{name}, lambda {penalty:g}", clients, d, penalty, 1
+            yield f"fednl_{penalty:g}", f"{name}, lambda {penalty:g}", clients, d, penalty, 1
     (seed,) = run.seeds(0)
     for level in () if run.quick else (None, 0.0, 0.5, 1.0):
         rng = np.random.default_rng(seed)
         made = iid(0.0, rng) if level is None else synthetic(level, level, rng)
         title = "IID" if level is None else f"Synthetic({level:g}, {level:g})"
-        yield "fednl_synthetic.svg", title, *made, 1e-3, 2
+        yield "fednl_synthetic", title, *made, 1e-3, 2
 
 
 @benchmark("do the claims of FedNL's Figure 1 hold: gap against bits a node?")
 def main(run: Run) -> None:
     """Runs the methods of Figure 1, draws the panels and compares bits."""
-    folder = Path(os.environ.get("SECUREFL_FIGURES", "."))
     rounds, first = (60, 2000) if run.quick else (400, 10_000)
     run.parameter(rounds=rounds, first_order_rounds=first, goal=GOAL, near=NEAR)
     columns = ["data", "panel", "method", "rounds", "bits to 1e-9", "last gap"]
     table: Table = run.table("gap against bits", columns)
-    pictures: dict[str, dict[str, dict[str, dict[str, Curve]]]] = {}
+    points = run.points("points of figures 1 and 10 to 13", ["data", "panel", "method", *AXES])
+    pictures: dict[str, list[Panel]] = {}
     for picture, title, clients, d, penalty, option in _settings(run):
         run.progress(title)
         panels = _panels(_problem(clients, d, penalty, option), rounds, first)
-        pictures.setdefault(picture, {})[title] = panels
         for panel, curves in panels.items():
+            courses = {method: curve.points() for method, curve in curves.items()}
+            pictures.setdefault(picture, []).append(Panel(f"{title}, {panel}", BITS, courses))
             for method, curve in curves.items():
                 bits = curve.bits_to(GOAL)
                 shown = bits if np.isfinite(bits) else None
                 table.add(title, panel, method, len(curve.gaps) - 1, shown, curve.gaps[-1])
+                for point in courses[method]:
+                    points.add(title, panel, method, *point)
             for verdict in _verdicts(panel, curves):
                 run.note(f"{title}, {panel}: {verdict}")
-    for picture, rows in pictures.items():
-        _draw(folder / picture, rows)
+    for picture, drawn in pictures.items():
+        save_panels(run, picture, drawn, columns=len((LOCAL, GLOBAL, COMPRESSORS)))
     run.note("bits: 64 a float, 32 an index, the initial Hessian where it is sent")
     run.note(
         "both directions, as the paper compares with DINGO: and 64 a float that a node received"

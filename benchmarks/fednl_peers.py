@@ -9,14 +9,16 @@ the method compresses it.
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from benchmarks._fednl_curves import AXES, GOAL, Curve
 from benchmarks._harness import Run, benchmark
 from benchmarks._logistic import clients_of
-from benchmarks.fednl_figures import GOAL, NEAR, Problem
+from benchmarks.fednl_figures import NEAR, Problem
 from secure_fl.trainers.fednl import (
     LogisticRidge,
     RankR,
@@ -39,6 +41,8 @@ from secure_fl.trainers.fednl import (
 SECONDS = 60.0
 """After which a method is given up, of the processor, and its gap noted."""
 SHARES = (0.2, 0.4, 0.8)
+WHERE = ("figure", "data", "lambda")
+"""What tells pictures apart."""
 
 
 def _methods(d: int, n: int, constants: Smoothness) -> dict[str, Callable[..., Any]]:
@@ -65,21 +69,49 @@ def _with(trainer: Callable[..., Any], constants: Smoothness, **more: Any) -> Ca
     return lambda fed, objective, **options: trainer(fed, objective, constants, **more, **options)
 
 
-def to_goal(p: Problem, trainer: Callable[..., Any], most: float) -> tuple[Any, ...]:
-    """Rounds, bits, bits both ways, processor seconds and gap where the run ended."""
-    fed, judge = p.federation(), p.federation()
+@dataclass(frozen=True)
+class Went:
+    """A run to the goal, or to where its time was over.
+
+    Attributes:
+        rounds: of it.
+        seconds: of the processor.
+        curve: its gaps.
+    """
+
+    rounds: int
+    seconds: float
+    curve: Curve
+
+    @property
+    def cells(self) -> tuple[bool, int, float, float, float, float]:
+        """Of a row: whether it got there, rounds, bits, bits both ways, seconds and gap."""
+        last = (self.curve.bits[-1], self.curve.both[-1], self.seconds, self.curve.gaps[-1])
+        return self.curve.gaps[-1] <= GOAL, self.rounds, *last
+
+
+def to_goal(p: Problem, trainer: Callable[..., Any], most: float) -> Went:
+    """Follows a trainer from near the optimum until the gap or the seconds are reached."""
+    fed, judge, curve = p.federation(), p.federation(), Curve()
     states = fed.rounds(trainer(fed, p.objective, d=p.d, rounds=10**6, x0=p.best + NEAR))
     spent, began = 0.0, time.process_time()
     for state in states:
         spent += time.process_time() - began
         gap = mean_value(judge, p.objective, state.weights) - p.value
+        curve.add(fed, state, gap)
         if gap <= GOAL or spent > most or not np.isfinite(gap):
             break
         began = time.process_time()
     states.close()  # type: ignore[attr-defined]  # a generator
-    sent = getattr(state, "bits_down", None)
-    down = 64.0 * fed.meter.total().floats_down / len(fed) if sent is None else sent
-    return state.round, state.bits, state.bits + down, spent, gap
+    return Went(state.round, spent, curve)
+
+
+def _figure(title: str) -> str:
+    """Of the paper, in which a method stands."""
+    if title.startswith(("FedNL-BC", "DORE")):
+        return "7"
+    share = title.partition(", ")[2]
+    return f"9, {share}" if title.startswith(("FedNL-PP", "Artemis")) else "second-order peers"
 
 
 @benchmark("what do FedNL's peers need to a gap of 1e-9?")
@@ -90,6 +122,7 @@ def main(run: Run) -> None:
     run.parameter(goal=GOAL, start=f"x* + {NEAR}", most_seconds=most)
     columns = ["data", "lambda", "method", "reached", "rounds", "bits", "bits both ways"]
     table = run.table("to a gap of 1e-9", [*columns, "CPU seconds", "gap"])
+    points = run.points("points of figures 7 and 9", [*WHERE, "method", *AXES])
     for name in ("a1a",) if run.quick else ("a1a", "phishing", "a9a"):
         clients, d = clients_of(name, intercept=False)
         for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
@@ -98,9 +131,10 @@ def main(run: Run) -> None:
             constants = smoothness(p.federation(), objective, d=d)
             for title, trainer in _methods(d, len(clients), constants).items():
                 run.progress(f"{name}, lambda {penalty:g}, {title}")
-                rounds, bits, both, seconds, gap = to_goal(p, trainer, most)
-                cells = (rounds, bits, both, seconds, float(gap))
-                table.add(name, penalty, title, bool(gap <= GOAL), *cells)
+                went = to_goal(p, trainer, most)
+                table.add(name, penalty, title, *went.cells)
+                for point in went.curve.points():
+                    points.add(_figure(title), name, f"lambda {penalty:g}", title, *point)
     run.note("reached: no where the time was over first; what follows is then where it stood")
     run.note("Artemis sends the descent direction whole, DORE and it dither with sqrt(d) levels")
 

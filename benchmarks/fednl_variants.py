@@ -13,9 +13,10 @@ from typing import Any
 
 import click
 
+from benchmarks._fednl_curves import AXES, BOTH, GOAL, ROUNDS
 from benchmarks._harness import COUNT, Run, benchmark
 from benchmarks._logistic import SETTINGS, clients_of
-from benchmarks.fednl_figures import GOAL, NEAR, Problem
+from benchmarks.fednl_figures import NEAR, Problem
 from benchmarks.fednl_peers import fresh, to_goal
 from secure_fl.trainers.fednl import (
     LogisticRidge,
@@ -37,6 +38,10 @@ DEPTHS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SHARES = (0.1, 0.2, 0.4, 0.8, 1.0)
 """tau over n of figure 8."""
 TABLE = "to a gap of 1e-9, by figure"
+WHERE = ("figure", "data")
+"""What tells pictures apart."""
+DRAWN = {"5": ROUNDS, "6": BOTH, "8": ROUNDS}
+"""What a figure's gaps are drawn against, where not against bits."""
 
 Trainer = Callable[..., Any]
 
@@ -98,6 +103,7 @@ def main(run: Run, data: str, penalty: float, seconds: int) -> None:
     run.parameter(goal=GOAL, start=f"x* + {NEAR}", most_seconds=most, penalty=penalty)
     columns = ["figure", "data", "method", "reached", "rounds", "bits", "bits both ways"]
     table = run.table(TABLE, [*columns, "CPU seconds", "gap"])
+    points = run.points("points of figures 2 to 6 and 8", [*WHERE, "method", *AXES])
     for name in names:
         clients, d = clients_of(name, intercept=False)
         objective = LogisticRidge(penalty)
@@ -107,9 +113,10 @@ def main(run: Run, data: str, penalty: float, seconds: int) -> None:
         to_goal(p, partial(fednl, compressor=RankR(1), option=option), 0.0)
         for figure, method, trainer in figures(d, len(clients), option):
             run.progress(f"{name}, figure {figure}, {method}")
-            rounds, bits, both, spent, gap = to_goal(p, trainer, most)
-            reached = bool(gap <= GOAL)
-            table.add(figure, name, method, reached, rounds, bits, both, spent, float(gap))
+            went = to_goal(p, trainer, most)
+            table.add(figure, name, method, *went.cells)
+            for point in went.curve.points():
+                points.add(figure, name, method, *point)
     run.note("reached: no where the time was over first; what follows is then where it stood")
     run.note("FedNL-PP and fednl_all count a client's share of what the drawn ones send")
 

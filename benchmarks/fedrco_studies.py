@@ -175,9 +175,8 @@ def _show(
         " participants of the last round"
     )
     course = next((each for each in run.tables if each.name == gradients.COURSE), None)
-    if course is not None and not run.quick:
-        drawn = gradients.write_figures(course.rows)
-        run.note("plots: " + (", ".join(path.name for path in drawn) or "no matplotlib"))
+    if course is not None:
+        gradients.save_figure(run, course.rows)
 
 
 if __name__ == "__main__":

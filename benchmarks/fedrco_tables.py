@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import click
 import numpy as np
 
-from benchmarks._data import REPOSITORY
+from benchmarks._drawings import save
 from benchmarks._fedrco import (
     ABLATIONS,
     ALONE,
@@ -37,7 +37,6 @@ from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark, paired
 from secure_fl.report import figures
 
-FIGURE = REPOSITORY / "docs" / "fedrco.svg"
 SLOWER = 5
 """50 clients get a fifth of the rounds: their rounds cost five times as much."""
 
@@ -134,9 +133,8 @@ def main(
     if missing:
         run.note(f"{len(missing)} settings ended before their first rounds; go on with --resume")
     _show(run, curves, rates)
-    if not run.quick and CLIENTS[0] in counts:
-        drawn = _draw(curves)
-        run.note(f"plot: {'not drawn: no matplotlib' if drawn is None else drawn.name}")
+    if CLIENTS[0] in counts:
+        _save_drawing(run, curves)
 
 
 def _curves(run: Run, tasks: list[Task], map_: Map, keep: Keep | None) -> dict[Task, Curve]:
@@ -349,30 +347,34 @@ def _against(run: Run, curves: dict[Setting, list[Curve]]) -> None:
     run.note("p: two-sided paired t-test over the seeds; empty for one seed or equal differences")
 
 
-def _draw(curves: dict[Setting, list[Curve]]) -> Path | None:
-    """Global accuracy with 10 clients against rounds and seconds; None without matplotlib."""
+def _save_drawing(run: Run, curves: dict[Setting, list[Curve]]) -> None:
+    """Global accuracy with 10 clients against rounds and seconds."""
     shown = (*FIRST[:1], "FedAdam", *SECOND)
+    panels = [(p, by_second) for p in PARTITIONS for by_second in (False, True)]
 
     def draw(axes: Any) -> None:
-        panels = [(p, by_second) for p in PARTITIONS for by_second in (False, True)]
         for each, (partition, by_second) in zip(axes, panels, strict=True):
-            for method in shown:
-                found = curves.get((partition, CLIENTS[0], method))
-                if not found:
-                    continue
-                curve = averaged(found)
-                x = curve.seconds if by_second else range(1, len(curve.shared) + 1)
-                each.plot(x, curve.shared, label=method, linewidth=1)
-            each.set_title(partition, fontsize=10)
-            each.set_xlabel("seconds of training" if by_second else "round")
-        axes[0].set_ylabel("accuracy of the global model, %")
-        axes[-1].legend(fontsize=8)
+            averages = {
+                method: averaged(found)
+                for method in shown
+                if (found := curves.get((partition, CLIENTS[0], method)))
+            }
+            courses = {
+                method: (
+                    curve.seconds if by_second else range(1, len(curve.shared) + 1),
+                    curve.shared,
+                )
+                for method, curve in averages.items()
+            }
+            figures.draw_courses(
+                each,
+                courses,
+                xlabel="seconds of training" if by_second else "round",
+                ylabel="accuracy of the global model, %",
+                title=partition,
+            )
 
-    svg = figures.inline(draw, "fedrco", width=14.0, height=3.8, panels=4)
-    if svg is None or not FIGURE.parent.is_dir():
-        return None
-    FIGURE.write_text(svg, encoding="utf-8")
-    return FIGURE
+    save(run, "fedrco", draw, width=18.0, height=4.2, panels=len(panels))
 
 
 if __name__ == "__main__":

@@ -6,18 +6,17 @@ a result.
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fhe
+from benchmarks._drawings import save
 from benchmarks._harness import Run, benchmark, peak_memory
 from benchmarks._primitives import PrimitiveParameters, compile_primitive
 from fhe.compiled import compiled_rule
 from kahm import classify
-
-FIGURE = Path(__file__).resolve().parent.parent / "docs" / "fhe_decisions.svg"
+from secure_fl.report import figures
 
 LIBRARY_FAILURE = 1e-5
 """The library's default failure probability of one look-up, with which its operators are timed."""
@@ -210,32 +209,29 @@ def _decisions(run: Run) -> None:
                 f" {seconds:.0f} s at 2^-{exponent}, by the number of its minima and equalities"
                 " from the measured 10 clients"
             )
-        figure = _plot(measured)
-        run.note("plot: " + ("not drawn: matplotlib is absent" if figure is None else figure.name))
+        _save_drawing(run, measured)
 
 
-def _plot(measured: dict[tuple[str, int, int], float]) -> Path | None:
-    """Seconds a decision against the number of clients; None without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+def _save_drawing(run: Run, measured: dict[tuple[str, int, int], float]) -> None:
+    """Seconds a decision against the number of clients."""
+    courses = {}
     for rule in ("tournament", "paper"):
-        for exponent, line in ((40, "o--"), (128, "o-")):
-            points = sorted(
-                (q, s) for (r, q, e), s in measured.items() if (r, e) == (rule, exponent)
-            )
-            axes.plot(*zip(*points, strict=True), line, label=f"{rule}, failure 2^-{exponent}")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("clients (10 classes at 5 clients, else 20)")
-    axes.set_ylabel("seconds a decision, 8-bit codes")
-    axes.grid(True, which="both", linewidth=0.3)
-    axes.legend()
-    figure.savefig(FIGURE)
-    return FIGURE
+        for exponent in (40, 128):
+            of_rule = [(q, s) for (r, q, e), s in measured.items() if (r, e) == (rule, exponent)]
+            points = sorted(of_rule)
+            line = ([q for q, _ in points], [s for _, s in points])
+            courses[f"{rule}, failure 2^-{exponent}"] = line
+
+    def draw(axes: Any) -> None:
+        figures.draw_courses(
+            axes,
+            courses,
+            xlabel="clients (10 classes at 5 clients, else 20)",
+            ylabel="seconds a decision, 8-bit codes",
+            logarithmic="xy",
+        )
+
+    save(run, "fhe_decisions", draw, width=6.0, height=4.0)
 
 
 @benchmark("what do encrypted primitives and whole decisions cost?")

@@ -7,19 +7,17 @@ the measure of each and the global one, eq. (105) (`docs/folding_global.svg`).
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._drawings import save
 from benchmarks._harness import Run, benchmark
 from kahm import KAHM
 from kahm.rule import global_measure
 from secure_fl.report import figures
 
-FIGURE = Path(__file__).resolve().parent.parent / "docs" / "folding.svg"
-GLOBAL = FIGURE.with_name("folding_global.svg")
 CLIENTS, FINE = 3, 41
 """Of the global measure; and points of each side of its drawing's grid."""
 RECORDS, TESTS, SEEDS = 60, 2000, (0, 1, 2)
@@ -71,8 +69,8 @@ def _measures(machines: list[tuple[Array, KAHM]], points: Array) -> Array:
     return np.stack([machine.measure(points) for _, machine in machines], axis=1)
 
 
-def _save_global() -> Path | None:
-    """Writes the drawing of figure 3; None as `_save_drawing`."""
+def _save_global(run: Run) -> None:
+    """Writes the drawing of figure 3."""
     side = np.linspace(-3, 3, FINE)
     points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     found = _shared_out(np.random.default_rng(0))
@@ -85,25 +83,17 @@ def _save_global() -> Path | None:
         for each, (records, values, title) in zip(axes, shown, strict=True):
             figures.draw_measure(each, side, values.reshape(FINE, FINE), records, title)
 
-    svg = figures.inline(draw, "folding-global", width=11.0, height=3.2, panels=len(shown))
-    if svg is None or not GLOBAL.parent.is_dir():
-        return None
-    GLOBAL.write_text(svg, encoding="utf-8")
-    return GLOBAL
+    save(run, "folding_global", draw, width=11.0, height=3.2, panels=len(shown))
 
 
-def _save_drawing() -> Path | None:
-    """Writes the drawing; None without matplotlib or a docs folder."""
+def _save_drawing(run: Run) -> None:
+    """Writes the drawing of figure 2."""
 
     def draw(axes: Any) -> None:
         for each, panel in zip(axes, panels(0), strict=True):
             panel(each)
 
-    svg = figures.inline(draw, "folding", width=9.0, height=4.6, panels=2)
-    if svg is None or not FIGURE.parent.is_dir():
-        return None
-    FIGURE.write_text(svg, encoding="utf-8")
-    return FIGURE
+    save(run, "folding", draw, width=9.0, height=4.6, panels=2)
 
 
 @benchmark("how does a machine fold the plane, and does that tell two classes apart?")
@@ -136,9 +126,8 @@ def main(run: Run) -> None:
         best = global_measure(folded[:, :, None])[:, 0]
         shown = (folded[own], folded[~own], best)
         parts.add(seed, *(float(np.median(each)) for each in shown))
-    for drawn in (_save_drawing(), _save_global()):
-        where = "not drawn: no matplotlib, or no docs folder" if drawn is None else drawn.name
-        run.note(f"plot: {where}")
+    _save_drawing(run)
+    _save_global(run)
 
 
 if __name__ == "__main__":

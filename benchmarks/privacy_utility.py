@@ -5,20 +5,20 @@ moves by at most 1, delta 1e-5. Beside every epsilon stands what it implies for 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # has no types
 
-from benchmarks._data import REPOSITORY
+from benchmarks._drawings import save
 from benchmarks._federations import Cells, cells_of
 from benchmarks._harness import Run, Split, benchmark, newsgroups, spread
 from dp import Element, Statement, release_batches
 from dp.smoothing import smooth, smooth_oracle_without_guarantee
 from kahm import classify
 from secure_fl.data import dirichlet
+from secure_fl.report import figures
 
 EPSILONS = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0)
 DELTA = 1e-5
@@ -29,7 +29,6 @@ BOUNDS = (-4.0, 4.0)
 """A vector of norm 10 with 384 entries has a root mean square entry of 0.51; 4 is eight of them."""
 GRID = 2.0**-10
 METHODS = ("none", "sure", "oracle")
-FIGURE = REPOSITORY / "docs" / "privacy_utility.svg"
 
 
 def _accuracy(cells: Cells, matrices: Sequence[NDArray[Any]], data: Split) -> float:
@@ -75,28 +74,29 @@ def _one(
     return {name: _accuracy(cells, found[name], data) for name in METHODS}, released.statement
 
 
-def _plot(scores: dict[str, dict[float, list[float]]], clear: float) -> Path | None:
-    """Accuracy against epsilon; None without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+def _save_drawing(run: Run, scores: dict[str, dict[float, list[float]]], clear: float) -> None:
+    """Accuracy against epsilon."""
     labels = {
         "none": "no smoothing",
-        "sure": "smoothing by Stein's estimate (default)",
+        "sure": "smoothing by Stein's estimate",
         "oracle": "oracle smoothing (no guarantee)",
     }
-    for name, line in zip(METHODS, ("o-", "s-", "^:"), strict=True):
-        means = [float(np.mean(scores[name][epsilon])) for epsilon in EPSILONS]
-        axes.plot(EPSILONS, means, line, label=labels[name])
-    axes.axhline(clear, color="grey", linewidth=1, label="no privacy")
-    axes.set_xlabel("epsilon per matrix entry moving by at most 1, delta 1e-5 (not per record)")
-    axes.set_ylabel("test accuracy, %")
-    axes.legend()
-    figure.savefig(FIGURE)
-    return FIGURE
+    lines = {
+        labels[name]: [float(np.mean(scores[name][epsilon])) for epsilon in EPSILONS]
+        for name in METHODS
+    }
+
+    def draw(axes: Any) -> None:
+        figures.draw_lines(
+            axes,
+            EPSILONS,
+            lines,
+            xlabel="epsilon of an entry, not per record",
+            ylabel="test accuracy, %",
+            level=("no privacy", clear),
+        )
+
+    save(run, "privacy_utility", draw, width=6.0, height=4.0)
 
 
 @benchmark("what does element-level privacy cost in accuracy, and what does smoothing win back?")
@@ -153,10 +153,7 @@ def main(run: Run) -> None:
         f" {np.quantile(to_oracle, 0.9):.3f}, largest {to_oracle.max():.3f}; over no smoothing's,"
         f" largest {to_none.max():.3f}"
     )
-    if not run.quick:
-        figure = _plot(scores, float(np.mean(clear)))
-        where = "not drawn: matplotlib is absent" if figure is None else str(figure.name)
-        run.note(f"plot: {where}")
+    _save_drawing(run, scores, float(np.mean(clear)))
 
 
 if __name__ == "__main__":

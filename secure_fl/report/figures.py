@@ -4,6 +4,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from unicodedata import east_asian_width
 
@@ -20,17 +21,18 @@ LONGEST = 20
 """Widths of a letter that a drawing has room for beside its axes."""
 _MARK = "= "
 
-_INK = "#e6e6e6"
-_DARK: dict[Any, Any] = {
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), _INK),
-    **dict.fromkeys(("xtick.color", "ytick.color"), _INK),
-    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), "none"),
+INK, GROUND, GRID, MARK = "#1d2430", "#ffffff", "#c9ced6", "#8a8f98"
+COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
+_VARIABLES = {
+    **{INK: "ink", GROUND: "ground", GRID: "grid", MARK: "mark"},
+    **dict(zip(COLOURS, ("blue", "orange", "green", "violet", "grey", "red"), strict=True)),
 }
-"""Of matplotlib."""
+"""Colours that the page names, so that a drawing changes with it from day to night."""
+_MARKS = "os^Dvxh*P<>d"
+_DASHES = ("-", "--", ":")
+"""With the marks they tell lines apart in print without colours."""
 
 ABSENT = "not drawn: matplotlib is absent (pip install 'securefl[plots]')"
-
-COLOURS = ("#1f4e79", "#c8641b", "#2f6f4f", "#8a4fa0", "#7a7a7a", "#a83232")
 
 
 def inline(
@@ -40,9 +42,11 @@ def inline(
     height: float = HEIGHT,
     width: float = WIDTH,
     panels: int = 1,
-    dark: bool = False,
+    rows: int = 1,
 ) -> Markup | None:
     """An svg element for a page, or None where matplotlib is absent.
+
+    Its colours are the page's by day and by night (`pages/templates/colours.css`).
 
     Args:
         draw: draws on the axes that it is given, on a list of them where there are several.
@@ -50,7 +54,7 @@ def inline(
         height: inches.
         width: inches.
         panels: axes side by side, at least 1.
-        dark: light letters and axes on no ground of its own, for a dark page.
+        rows: of them, at least 1; drawn on one after the other.
     """
     try:
         import matplotlib as mpl
@@ -61,13 +65,14 @@ def inline(
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 10}
     # A price or a backslash in a name is no formula.
     settings["text.parse_math"] = False
-    settings |= _DARK if dark else {}
+    inks = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    settings |= {**dict.fromkeys(inks, INK), "grid.color": GRID, "legend.edgecolor": GRID}
     with mpl.rc_context(settings), warnings.catch_warnings():
         # The reader's browser has the letters; only their widths are guessed here.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         drawing = Figure(figsize=(width, height), layout="constrained")
-        axes = drawing.subplots(1, panels, squeeze=False)[0].tolist()
-        draw(axes[0] if panels == 1 else axes)
+        axes = drawing.subplots(rows, panels, squeeze=False).ravel().tolist()
+        draw(axes[0] if len(axes) == 1 else axes)
         buffer = io.StringIO()
         drawing.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date")))
     return _element(buffer.getvalue())
@@ -81,10 +86,30 @@ def shown(
     return html.paragraph(f"{caption} ({ABSENT})") if svg is None else html.figure(svg, caption)
 
 
-def _element(document: str) -> Markup:
-    start = document.index("<svg")
-    element = re.sub(r"<metadata>.*?</metadata>", "", document[start:], flags=re.DOTALL)
-    return Markup(re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL))
+def document(element: Markup) -> str:
+    """The element as a file of its own, which is light or dark as its reader's machine is."""
+    colours = (Path(html.__file__).parent / "templates" / "colours.css").read_text("utf-8")
+    start, end, rest = element.partition(">")
+    return f"{start}{end}<style>{colours}</style>{rest}"
+
+
+def _element(drawn: str) -> Markup:
+    start = drawn.index("<svg")
+    element = re.sub(r"<metadata>.*?</metadata>", "", drawn[start:], flags=re.DOTALL)
+    element = re.sub(r"<!--.*?-->", "", element, flags=re.DOTALL)
+    # Two decimals of a point are enough, and less to keep.
+    element = re.sub(r"<[^>]+>", _shortened, element)
+    return Markup(re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _named, element))
+
+
+def _shortened(tag: re.Match[str]) -> str:
+    return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", tag[0])
+
+
+def _named(match: re.Match[str]) -> str:
+    # The plain colour stays before it: what knows no variables takes that one.
+    variable = _VARIABLES.get(match[2])
+    return match[0] if variable is None else f"{match[0]}; {match[1]}: var(--{variable})"
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
@@ -165,22 +190,69 @@ def draw_lines(
     level: tuple[str, float] | None = None,
 ) -> None:
     """Lines over one axis, with a level to compare with; None leaves a gap."""
-    for i, (name, values) in enumerate(lines.items()):
-        heights = [np.nan if value is None else value for value in values]
+    courses = {
+        name: (x, [np.nan if value is None else value for value in values])
+        for name, values in lines.items()
+    }
+    draw_courses(axes, courses, xlabel=xlabel, ylabel=ylabel, level=level)
+
+
+def draw_courses(
+    axes: Any,
+    courses: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    level: tuple[str, float] | None = None,
+    logarithmic: str = "",
+    title: str = "",
+) -> None:
+    """Lines with points of their own, told apart by colours, and by marks and dashes in print.
+
+    Args:
+        axes: of matplotlib.
+        courses: both coordinates of each line's points, by its name.
+        xlabel: under the axes.
+        ylabel: beside them.
+        level: name and height of a line to compare with.
+        logarithmic: the axes that are, of "x", "y", "xy".
+        title: over the panel.
+    """
+    for i, (name, (x, y)) in enumerate(courses.items()):
         axes.plot(
             x,
-            heights,
-            "os^Dvx"[i % 6] + "-",
+            y,
+            marker=_MARKS[i % len(_MARKS)],
+            linestyle=_DASHES[i // len(COLOURS) % len(_DASHES)],
             label=_label(name),
-            color=COLOURS[i % 6],
+            color=COLOURS[i % len(COLOURS)],
+            linewidth=1.2,
             markersize=4,
+            markevery=max(1, len(x) // MOST_MARKS),
         )
     if level is not None:
-        axes.axhline(level[1], color="black", linewidth=0.8, linestyle="--", label=_label(level[0]))
+        axes.axhline(level[1], color=INK, linewidth=0.8, linestyle="--", label=_label(level[0]))
+    for axis in logarithmic:
+        use_logarithm(axes, axis)
     axes.set_xlabel(plain(xlabel, 2 * LONGEST))
     axes.set_ylabel(plain(ylabel, 2 * LONGEST))
-    axes.grid(True, linewidth=0.3)
-    _legend(axes, fontsize=9)
+    axes.set_title(plain(title, 2 * LONGEST), fontsize=10)
+    axes.grid(True, linewidth=0.4)
+    _legend(axes, fontsize=8 if len(courses) > len(COLOURS) else 9)
+
+
+def use_logarithm(axes: Any, axis: str) -> None:
+    """Makes an axis, "x" or "y", logarithmic, its numbers plain: drawings have no formulas."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    getattr(axes, f"set_{axis}scale")("log")
+    told = getattr(axes, f"{axis}axis")
+    told.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    told.set_minor_formatter(NullFormatter())
+
+
+MOST_MARKS = 20
+"""Of a line."""
 
 
 def draw_code_range(
@@ -239,8 +311,8 @@ def draw_folding(
         colour: of records and images.
     """
     ends = np.stack([points, images, np.full_like(points, np.nan)], axis=1).reshape(-1, 2)
-    axes.plot(*ends.T, color="#8a8f98", linewidth=0.4)
-    axes.scatter(*points.T, s=3, color="#8a8f98", label=_label("points"))
+    axes.plot(*ends.T, color=MARK, linewidth=0.4)
+    axes.scatter(*points.T, s=3, color=MARK, label=_label("points"))
     axes.scatter(
         *images.T, s=14, color=colour, marker="x", linewidths=0.9, label=_label("their images")
     )
@@ -271,7 +343,8 @@ def draw_measure(
     axes.contourf(side, side, measures, levels, cmap="viridis")
     lines = axes.contour(side, side, measures, levels[1:-1], colors="black", linewidths=0.5)
     axes.clabel(lines, fontsize=7, fmt="%.1f")
-    axes.scatter(*records.T, s=8, color="white", edgecolors="black", linewidths=0.4)
+    # On the colours of the levels, which are the same by day and by night, so is this white.
+    axes.scatter(*records.T, s=8, color="#fefefe", edgecolors="black", linewidths=0.4)
     axes.set_title(plain(title, 2 * LONGEST), fontsize=9)
     axes.set_aspect("equal")
 

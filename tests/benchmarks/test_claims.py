@@ -66,7 +66,7 @@ def sizes(*pairs):
     for clients, start, end in pairs:
         rows.append(("3", clients, 0.0, 0.0, "DKRR", start, None))
         rows.append(("3", clients, 0.0, 0.0, "FedNewton as printed", None, end))
-        rows.append(("5", clients, 0.1, 0.0, "FedNewton as printed", None, "0"))
+        rows.append(("4, covariates", clients, 0.1, 0.0, "FedNewton as printed", None, "0"))
     return table("mean squared test error", columns, *rows)
 
 
@@ -80,7 +80,69 @@ def sizes(*pairs):
     ],
 )
 def test_the_number_of_records_decides_if_few_hurt_and_many_help(pairs, verdict):
-    assert verdicts("fednewton_synthetic", sizes(*pairs)) == [verdict]
+    found = verdicts("fednewton_synthetic", sizes(*pairs))
+    assert found == [verdict, "not judged", "not judged"]
+
+
+def test_on_mnist_a_higher_accuracy_is_the_better_one():
+    columns = ("figure", "clients", "records a client", "method", "at once", "round 8")
+    rows = [
+        ("3", 5, 12_000, "DKRR", "94.9 ± 0.1", None),
+        ("3", 5, 12_000, "FedNewton as printed", None, "95.2 ± 0.1"),
+        ("3", 60, 1_000, "DKRR", "94.0", None),
+        ("3", 60, 1_000, "FedNewton as printed", None, "6.6"),
+    ]
+    made = table("test accuracy in percent", columns, *rows)
+    assert verdicts("fednewton_mnist", made) == ["holds", "not judged", "not judged"]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "name", "pooled", "rivals", "runs", "expected"),
+    [
+        (
+            "fednewton_synthetic",
+            "mean squared test error",
+            ("pooled", "0.716"),
+            ("0.722", "0.722", "0.721"),
+            ("0.717", "0.717"),
+            ["holds", "holds"],
+        ),
+        (
+            "fednewton_mnist",
+            "test accuracy in percent",
+            ("pooled ridge regression", "95.2"),
+            ("94.7", "94.7", "94.8"),
+            ("6.6", "95.1"),
+            ["does not hold", "holds"],
+        ),
+        (
+            "fednewton_mnist",
+            "test accuracy in percent",
+            ("pooled ridge regression", "95.2"),
+            ("94.7", "94.7", "94.8"),
+            ("94.75", "nan"),
+            ["holds in part", "does not hold"],
+        ),
+    ],
+)
+def test_eight_rounds_are_compared_with_every_rival_of_figure_5(
+    benchmark, name, pooled, rivals, runs, expected
+):
+    rows = [("5", 10, pooled[0], pooled[1], None), ("5", 10, "DKRR", rivals[0], None)]
+    names = ("FedAvg, 2 steps", "FedProx, exact local solutions")
+    names += ("FedNewton as printed", "FedNewton, safeguard")
+    rows += [
+        ("5", 10, method, None, end)
+        for method, end in zip(names, (*rivals[1:], *runs), strict=True)
+    ]
+    made = table(name, ("figure", "clients", "method", "at once", "round 8"), *rows)
+    found = [
+        (claim, verdict)
+        for claim, verdict in judged({benchmark: result(benchmark, made)})
+        if claim.benchmark == benchmark and claim.number in ("figure 5", "-")
+    ]
+    assert [verdict.holds for _, verdict in found] == expected
+    assert all(f"pooled {pooled[1]}" in verdict.found for _, verdict in found)
 
 
 PRINTED = {"rounds": 300, "mnist_rounds": 20, "epochs": 10}

@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks import _drawings
 from benchmarks import _regularised as shared
 from benchmarks._harness import Run
 from benchmarks._synthetic_clients import drawn
@@ -177,11 +178,13 @@ def test_the_picture_names_every_client_and_says_the_distance(monkeypatch, tmp_p
         module.Look(at, distance, 1.0, 80.0, 1.0, (1.0, 1.0, 1.0), 9.0, points)
         for at, distance in ((0, 7.125), (100, 3.5))
     ]
-    monkeypatch.setattr(module, "FIGURE", tmp_path / "figure.svg")
-    assert module._save_drawing(looks, quick=True) == "not drawn of a short run"
-    assert not list(tmp_path.iterdir())
-    assert module._save_drawing(looks, quick=False) == "figure.svg"
-    drawing = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    monkeypatch.setattr(_drawings, "DOCS", tmp_path)
+    for quick, told in ((True, "not drawn of a short run"), (False, "plot: fedavgr_figure2.svg")):
+        assert not list(tmp_path.iterdir())
+        run = Run("fedavgr_synthetic", quick=quick, as_json=True)
+        module._save_drawing(run, looks)
+        assert told in run.notes[0]
+    drawing = (tmp_path / "fedavgr_figure2.svg").read_text(encoding="utf-8")
     for words in ("round 0", "round 100", "distance 7.12", "distance 3.50", "all"):
         assert f">{words}<" in drawing
     # Once in each panel and once in the legend.

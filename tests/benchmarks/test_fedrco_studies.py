@@ -13,8 +13,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from benchmarks import _drawings, fedrco_studies, fedrco_tables
 from benchmarks import _fedrco_gradients as gradients
-from benchmarks import fedrco_studies, fedrco_tables
 from benchmarks._data import REPOSITORY
 from benchmarks._fedrco import DIVISIONS, UNWATCHED, Task, measured, parts_of, split_of
 from benchmarks._fedrco_compared import COMPARED
@@ -328,14 +328,11 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
     assert (free["above 10 x the last ten"], free["above 1000 x"]) == (2, 1)
     assert {row["client"] for row in shown} == {"b"}
     assert [row["verdict"] for row in shown[:13]][10:] == ["rollback", "reset", "step"]
-    monkeypatch.setattr(gradients, "FIGURE", tmp_path / "course.svg")
-    light, dark = gradients.write_figures(run.tables[1].rows)
-    assert (light.name, dark.name) == ("course.svg", "course_dark.svg")
-    drawings = [path.read_text() for path in (light, dark)]
-    for text in drawings:
-        assert all(label in text for label in ("rollback", "reset", "without the monitor"))
-    assert ["#e6e6e6" in text for text in drawings] == [False, True]
-    assert ["fill: #ffffff" in text for text in drawings] == [True, False]
+    monkeypatch.setattr(_drawings, "DOCS", tmp_path)
+    gradients.save_figure(run, run.tables[1].rows)
+    assert run.notes[-1] == "plot: fedrco_gradients.svg"
+    text = (tmp_path / "fedrco_gradients.svg").read_text(encoding="utf-8")
+    assert all(label in text for label in ("rollback", "reset", "without the monitor"))
 
 
 def test_the_report_draws_the_course_from_the_saved_table_alone():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks._harness import Table, benchmark
+from benchmarks._harness import Run, Table, benchmark
 from benchmarks._papers import PAPER_TABLES
 from benchmarks._report import MEASURED, PRINTED, render
 from benchmarks._results import FORMAT_VERSION, load, load_folder, save
@@ -283,7 +283,7 @@ def test_a_benchmark_without_its_data_fails_the_run(tmp_path, monkeypatch):
     assert not (tmp_path / "kept").exists()
 
 
-def test_runs_of_fedrco_are_drawn_one_picture_a_setting(tmp_path):
+def test_runs_of_fedrco_are_drawn_by_round_and_by_second(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     columns = ["partition", "clients", "method", "round", "seconds", "global", "personal"]
     rows = [
@@ -299,9 +299,12 @@ def test_runs_of_fedrco_are_drawn_one_picture_a_setting(tmp_path):
     page = render(
         {"fedrco_tables": load(save(tmp_path, content("fedrco_tables", results=tables)))}, {}
     )
-    for words in ("Dirichlet 0.1, 10 clients (measured here)", "2 classes, 50 clients", "FedAvg"):
+    for words in ("Dirichlet 0.1, 10 clients (measured here)", "2 classes, 50 clients"):
         assert words in page
-    assert page.count("<svg") == 2
+    drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    # Where a method has own models, the paper's accuracy is theirs.
+    assert ["FedRCO, own models" in svg for svg in drawn] == [True] * 4
+    assert [">FedAvg<" in svg for svg in drawn] == [True, True, False, False]
 
 
 def test_the_course_of_figure_2_is_drawn_of_the_saved_table(tmp_path):
@@ -322,3 +325,113 @@ def test_the_course_of_figure_2_is_drawn_of_the_saved_table(tmp_path):
         assert all(f">{each}<" in drawing for each in ("FedAvg", "MMD, largest weight"))
         assert ">MMD<" not in drawing
     assert "96.23" in page
+
+
+GAPS = (
+    "figure",
+    "data",
+    "method",
+    "round",
+    "bits sent by a node",
+    "bits both ways",
+    "f(x) - f(x*)",
+)
+
+
+def gaps():
+    rows = [
+        dict(
+            zip(
+                GAPS,
+                (figure, "a1a", method, at, 1e6 * at, 2e6 * at, 10.0 ** (-5 * at)),
+                strict=True,
+            )
+        )
+        for figure, methods in (("4", ("Rank-1", "Top-d")), ("8", ("tau = 1 n",)))
+        for method in methods
+        for at in range(3)
+    ]
+    return {"points of figures": {"columns": list(GAPS), "rows": rows, "drawn": True}}
+
+
+def test_points_of_curves_are_drawn_and_not_listed(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    saved = save(tmp_path, content("fednl_variants", results=gaps()))
+    page = render({"fednl_variants": load(saved)}, {})
+    section = page[page.index('id="bench-fednl_variants"') :]
+    assert "<table" not in section.partition("machine, versions")[0]
+    assert section.count("<figure>") == 2
+    for words in ("figure 4, a1a", "million bits sent by a node", "Rank-1", "figure 8, a1a"):
+        assert f">{words}<" in section
+    # Figure 8 has rounds below it, as the paper's.
+    assert section.count(">round<") == 1
+
+
+def test_points_of_curves_are_saved_and_not_printed(capsys):
+    run = Run("test", quick=True, as_json=False)
+    run.table("shown", ["a"]).add(1)
+    run.points("curve", ["x", "y"]).add(1, 2.0)
+    run.show("?")
+    printed = capsys.readouterr().out
+    assert "shown" in printed
+    assert "curve" not in printed
+    kept = run.as_dict("?")["results"]
+    assert kept["curve"] == {"columns": ["x", "y"], "rows": [{"x": 1, "y": 2.0}], "drawn": True}
+    assert kept["shown"]["drawn"] is False
+
+
+def test_parts_of_a_benchmark_join_their_points(tmp_path):
+    for part in ("a", "b"):
+        save(tmp_path, content("fednl_variants", results=gaps()), part)
+    (table,) = load_folder(tmp_path)["fednl_variants"].tables
+    assert (table.drawn, len(table.rows)) == (True, 18)
+
+
+def newton_rows():
+    columns = ("figure", "clients", "records a client", "method", "at once")
+    columns += ("round 1", "round 2", "round 4", "round 8")
+    rows = []
+    for figure, clients in (("3", 5), ("3", 60), ("5", 10)):
+        where = (figure, clients, 60_000 // clients)
+        rows.append((*where, "pooled ridge regression", "95.2", None, None, None, None))
+        rows.append((*where, "DKRR", "94.5", None, None, None, None))
+        rows.append((*where, "FedNewton as printed", None, "94.0", "80.0", "20.0", "6.0"))
+        rows.append((*where, "FedNewton, safeguard", None, "95.0", "95.1", "95.1", "95.2"))
+    for rival in ("FedAvg, 2 steps", "FedProx, exact local solutions"):
+        rows.append(("5", 10, 6_000, rival, None, "94.5", "94.5", "94.6", "94.6"))
+    rows = [dict(zip(columns, row, strict=True)) for row in rows]
+    return {"test accuracy in percent": {"columns": list(columns), "rows": rows}}
+
+
+def test_fednewtons_curves_are_drawn_of_the_saved_table(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    saved = content("fednewton_mnist", results=newton_rows(), parameters={"records": 60_000})
+    page = render({"fednewton_mnist": load(save(tmp_path, saved))}, {})
+    section = page[page.index('id="bench-fednewton_mnist"') :]
+    assert section.count("<figure>") == 2
+    for words in ("figure 3", "records a client", "figure 5, 10 clients", "printed, round 8"):
+        assert f">{words}<" in section
+
+
+def test_a_heads_curves_are_drawn_by_round_and_by_second(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    tables = {
+        "test accuracy in percent by round": ("data", "alpha", "method", "round 1", "round 10"),
+        "mnist: test accuracy in percent by time": ("alpha", "method", "0.5 s", "20 s"),
+    }
+    cells = {"data": "mnist", "alpha": 0.1, "method": "FedAvg"}
+    results = {
+        name: {
+            "columns": list(columns),
+            "rows": [{column: cells.get(column, "50.1 ± 0.2") for column in columns}],
+        }
+        for name, columns in tables.items()
+    }
+    page = render(
+        {"head_tuning": load(save(tmp_path, content("head_tuning", results=results)))}, {}
+    )
+    section = page[page.index('id="bench-head_tuning"') :]
+    assert section.count("<figure>") == 2
+    assert section.count(">mnist, alpha 0.1<") == 2
+    for words in ("round", "seconds of training"):
+        assert f">{words}<" in section

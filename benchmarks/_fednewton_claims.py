@@ -1,0 +1,90 @@
+"""What full runs say to the claims of fednewton.txt, and to its safeguard, which is ours."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from benchmarks._harness import Table
+from benchmarks._results import Result
+from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
+
+Judge: TypeAlias = Callable[[Result], Verdict]
+
+ERRORS, ACCURACIES = "mean squared test error", "test accuracy in percent"
+"""Tables of FedNewton's figures 3 and 5: of the synthetic data, of MNIST."""
+
+
+def rounds_of_table(at: int, method: str) -> Judge:
+    """Whether a method's round is above DKRR, FedAvg as printed, and FedProx."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table("accuracy in percent")
+        if table is None:
+            return NO_TABLE
+        once, place = table.columns.index("at once"), table.columns.index(f"round {at}")
+        last = table.columns.index("round 8")
+        cases = []
+        for name, rows in grouped(table, ("data set",), "method").items():
+            rivals = [
+                mean_of(rows["DKRR"][once]),
+                mean_of(rows["FedAvg, 2 steps"][last]),
+                mean_of(rows["FedProx, exact local solutions"][last]),
+            ]
+            ours = mean_of(rows[method][place])
+            known = [each for each in rivals if each is not None]
+            cases.append((name, ours is not None and ours > max(known)))
+        return counted(cases, f"{method}, round {at}, above DKRR, FedAvg and FedProx")
+
+    return judge
+
+
+def _better(name: str, a: float | None, b: float | None) -> bool:
+    """Whether a mean in such a table is better than another."""
+    return a is not None and b is not None and (a < b if name == ERRORS else a > b)
+
+
+def sample_size(name: str) -> Judge:
+    """Whether eight printed rounds help with few clients and hurt with many (figure 3)."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table(name)
+        if table is None:
+            return NO_TABLE
+        hurt: list[int] = []
+        helped: list[int] = []
+        once, last = table.columns.index("at once"), table.columns.index("round 8")
+        small = Table("", table.columns, [row for row in table.rows if row[0] == "3"])
+        for clients, rows in grouped(small, ("clients",), "method").items():
+            start, end = mean_of(rows["DKRR"][once]), mean_of(rows["FedNewton as printed"][last])
+            (helped if _better(name, end, start) else hurt).append(int(clients))
+        if not hurt or not helped:
+            return Verdict("does not hold", "eight rounds help everywhere or nowhere")
+        text = f"eight rounds help up to {max(helped)} clients and hurt from {min(hurt)} on"
+        return Verdict("holds" if max(helped) < min(hurt) else "holds in part", text)
+
+    return judge
+
+
+def by_round(name: str, ours: str) -> Judge:
+    """Whether eight rounds are better than DKRR, FedAvg and FedProx (figure 5)."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table(name)
+        if table is None:
+            return NO_TABLE
+        once, last = table.columns.index("at once"), table.columns.index("round 8")
+        figure = Table("", table.columns, [row for row in table.rows if row[0] == "5"])
+        rows = grouped(figure, ("figure",), "method").get("5")
+        if rows is None:
+            return NO_TABLE
+        end = mean_of(rows[ours][last])
+        starts = {"DKRR": once, "FedAvg, 2 steps": last, "FedProx, exact local solutions": last}
+        cases = [
+            (rival, _better(name, end, mean_of(rows[rival][place])))
+            for rival, place in starts.items()
+        ]
+        pooled = mean_of(
+            next(row for method, row in rows.items() if method.startswith("pooled"))[once]
+        )
+        return counted(cases, f"round 8 at {end}, pooled {pooled}; better than rivals")
+
+    return judge
