@@ -128,10 +128,13 @@ def descend(
     residual = np.empty((size, classes), np.float32)
     pull = np.zeros((classes, width), np.float32)
     gradient, of_bias = np.empty(width, np.float32), np.empty(classes, np.float32)
+    inputs = records.shape[1]
+    places = np.empty(max(inputs, size, classes), np.int64)
+    numbers = np.empty(len(places), np.float32)
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         n = len(rows)
-        map_records(records, rows, values, rates.factor, features, slopes)
+        map_records(records, rows, values, rates.factor, features, slopes, places, numbers)
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
         send_back(labels[rows], residual, values.head, features, rates, centres, upstream)
@@ -140,11 +143,11 @@ def descend(
         of_bias[:] = 0.0
         for k in range(classes):
             gradient[:] = pull[k]
+            count = 0
             for i in range(n):
-                share = residual[i, k]
-                of_bias[k] += share
-                for j in range(width):
-                    gradient[j] += share * features[i, j]
+                of_bias[k] += residual[i, k]
+                count = note(i, residual[i, k], places, numbers, count)
+            add_up(places, numbers, count, features, gradient)
             move(gradient, k, start.head, values.head, velocity.head, rates)
         move(of_bias, 0, start.bias, values.bias, velocity.bias, rates)
         gradient[:] = 0.0
@@ -155,11 +158,10 @@ def descend(
         move(gradient, 0, start.offsets, values.offsets, velocity.offsets, rates)
         for k in range(len(values.phases)):
             gradient[:] = 0.0
+            count = 0
             for i in range(n):
-                x = records[rows[i], k]
-                if x != 0:  # what is one-hot is 0 mostly
-                    for j in range(width):
-                        gradient[j] += x * upstream[i, j]
+                count = note(i, records[rows[i], k], places, numbers, count)
+            add_up(places, numbers, count, upstream, gradient)
             move(gradient, k, start.phases, values.phases, velocity.phases, rates)
 
 
@@ -171,18 +173,46 @@ def map_records(
     factor: np.float32,
     features: Array,
     slopes: Array,
+    places: Array,
+    numbers: Array,
 ) -> None:
-    """Writes the features of a batch, and their derivatives by the angle."""
-    width = features.shape[1]
+    """Writes the features of a batch, and their derivatives by the angle; uses the last two."""
     for i in range(len(rows)):
         angle = features[i]
         angle[:] = values.offsets[0]
+        count = 0
         for k in range(len(values.phases)):
-            x = records[rows[i], k]
-            if x != 0:
-                for j in range(width):
-                    angle[j] += x * values.phases[k, j]
+            count = note(k, records[rows[i], k], places, numbers, count)
+        add_up(places, numbers, count, values.phases, angle)
         waves(angle, factor, slopes[i])
+
+
+@_compiled
+def note(place: int, number: np.float32, places: Array, numbers: Array, count: int) -> int:
+    """Notes a number that is not 0, and where it stood: what is one-hot is 0 mostly."""
+    places[count], numbers[count] = place, number
+    return count + (number != 0)
+
+
+@_compiled
+def add_up(places: Array, numbers: Array, count: int, rows: Array, out: Array) -> None:
+    """Adds so many rows times their numbers to `out`, shape (D,).
+
+    Five at a time: writing and reading `out` for each takes longer than the sums, and batches are
+    of ten.
+    """
+    q = 0
+    while q + 5 <= count:
+        a, b, c, d, e = numbers[q], numbers[q + 1], numbers[q + 2], numbers[q + 3], numbers[q + 4]
+        r, s, t, u, v = places[q], places[q + 1], places[q + 2], places[q + 3], places[q + 4]
+        for j in range(len(out)):
+            first = a * rows[r, j] + b * rows[s, j] + c * rows[t, j]
+            out[j] += first + d * rows[u, j] + e * rows[v, j]
+        q += 5
+    for left in range(q, count):
+        a, r = numbers[left], places[left]
+        for j in range(len(out)):
+            out[j] += a * rows[r, j]
 
 
 FAR = 8192
