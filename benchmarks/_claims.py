@@ -9,8 +9,10 @@ from typing import TypeAlias
 
 from benchmarks import _fedavgr_claims as fedavgr
 from benchmarks import _fednewton_claims as newton
+from benchmarks import _fednl_claims as fednl
 from benchmarks import _fedrco_compared as fedrco
-from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO
+from benchmarks import _kahm_claims as kahm
+from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM
 from benchmarks._results import Result
 from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
 from benchmarks._verdicts import left_out as _left_out
@@ -37,52 +39,6 @@ class Claim:
     benchmark: str
     test: str
     judge: Callable[[Result], Verdict]
-
-
-def _fewer_bits(ours: str, theirs: str, factor: float) -> Callable[[Result], Verdict]:
-    def judge(result: Result) -> Verdict:
-        table = result.table("to a gap of")
-        if table is None:
-            return NO_TABLE
-        reached, bits = table.columns.index("reached"), table.columns.index("bits")
-        cases = []
-        for name, rows in grouped(table, ("data", "lambda"), "method").items():
-            a, b = rows[ours], rows[theirs]
-            # Bits of a run that did not reach the goal are a lower bound of what it needs.
-            fewer = factor * float(str(a[bits])) <= float(str(b[bits]))
-            if a[reached] is True and b[reached] is not True and not fewer:
-                continue  # the rival was given up too early to tell
-            cases.append((name, a[reached] is True and fewer))
-        return counted(cases, f"{ours} with a {factor:g}th of the bits of {theirs} or less")
-
-    return judge
-
-
-def _cheapest(figure: str, ours: str, column: str, rivals: tuple[str, ...] = ()) -> Judge:
-    """Whether a variant needs least of a column; of rivals that are named, or of all."""
-
-    def judge(result: Result) -> Verdict:
-        table = result.table("to a gap of")
-        if table is None:
-            return NO_TABLE
-        reached, place = table.columns.index("reached"), table.columns.index(column)
-        cases = []
-        for name, rows in grouped(table, ("figure", "data"), "method").items():
-            if not name.startswith(f"{figure}, "):
-                continue
-            a = rows[ours]
-            others = [row for other, row in rows.items() if other in (rivals or {*rows} - {ours})]
-            need = float(str(a[place]))
-            # What a run that did not reach the goal has used is a lower bound of what it needs.
-            least = all(need < float(str(row[place])) for row in others)
-            early = any(row[reached] is not True for row in others)
-            if a[reached] is True and (least or not early):
-                cases.append((name.removeprefix(f"{figure}, "), least))
-            elif a[reached] is not True and not early:
-                cases.append((name.removeprefix(f"{figure}, "), False))
-        return counted(cases, f"{ours} with the fewest {column}")
-
-    return judge
 
 
 SEEN = 25
@@ -131,30 +87,6 @@ _LINEAR = "tests/secure_fl/trainers/linear"
 _FEDNL = "tests/secure_fl/trainers/fednl"
 _NETWORKS = "tests/secure_fl/trainers/networks"
 
-VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
-    ("2, Rank-R", "R = 1", "bits", (), "Rank-R: the smaller R, the fewer bits (judged: R = 1)."),
-    ("2, Top-K", "K = 1 d", "bits", (), "Top-K: the smaller K, the fewer bits (judged: K = d)."),
-    (
-        "2, PowerSGD",
-        "R = 1",
-        "bits",
-        (),
-        "PowerSGD: the smaller R, the fewer bits (judged: R = 1).",
-    ),
-    ("3", "option 1", "bits", (), "Option 1, projection, needs fewer bits than option 2."),
-    ("4", "Rank-1", "bits", (), "Rank-R needs fewer bits than Top-K and PowerSGD."),
-    ("5", "Top-d, alpha 1", "rounds", (), "Top-K with alpha = 1 needs the fewest rounds."),
-    (
-        "6",
-        "p = 1",
-        "bits both ways",
-        ("p = 0.5", "p = 0.6"),
-        "Deep compression both ways (p = 0.5, 0.6) costs FedNL-BC more bits than none (p = 1).",
-    ),
-    ("8", "tau = 1 n", "rounds", (), "FedNL-PP: the fewer clients a round, the more rounds."),
-)
-"""Figure, the variant that should need least, of what, its rivals (all if none), and the claim."""
-
 _BY_ROUND = (
     (
         FEDNEWTON,
@@ -167,7 +99,90 @@ _BY_ROUND = (
 
 _FEDAVGR_RUNS = ("fedavgr_tables", "fedavgr_synthetic")
 
+_HEADS = (
+    (
+        FEDNEWTON,
+        "figure 6, table 5",
+        "A linear head by FedNewton is more accurate than the rivals' after as many rounds.",
+        newton.heads_by_round(newton.PRINTED),
+    ),
+    (
+        FEDNEWTON,
+        "figure 7",
+        "And at most points of time.",
+        newton.heads_by_second(newton.PRINTED),
+    ),
+    (
+        FEDNEWTON,
+        "figure 11",
+        "Steps of 0.01 are slow, and whole ones with a damping of 1e-4 unstable; 0.1 is neither.",
+        newton.step_sizes,
+    ),
+    (
+        "ours",
+        "-",
+        "With safeguard and memory it is more accurate than the rivals' after as many rounds.",
+        newton.heads_by_round("FedNewton, safeguard, memory"),
+    ),
+    ("ours", "-", "And at most points of time.", newton.heads_by_second("L-BFGS")),
+)
+_KAHM = "tests/kahm"
+
 CLAIMS = (
+    *(
+        Claim(KAHM, number, text, "kahm_accuracy", f"{_KAHM}/{test}", judge)
+        for number, text, test, judge in (
+            (
+                "table 1, table 2, Q1",
+                "Heads are more accurate than gradient-based federated learning (here: FedAvg of"
+                " a linear head on the same features).",
+                "test_rule_batches_bounds.py",
+                kahm.above_averaging,
+            ),
+            (
+                "table 1, Q1",
+                "Their accuracy is robust to label skew.",
+                "test_rule_batches_bounds.py",
+                kahm.robust_to_skew,
+            ),
+            (
+                "table 7, Q4",
+                "It hardly depends on the measure of eq. (102).",
+                "test_rule_batches_bounds.py",
+                kahm.measures_alike,
+            ),
+            (
+                "table 9, Q4",
+                "Smaller batches are better under a long tail.",
+                "test_rule_batches_bounds.py",
+                kahm.small_batches,
+            ),
+            (
+                "table 6, Q3",
+                "Codes of 8 and of 16 bits cost no accuracy.",
+                "test_rule_batches_bounds.py",
+                kahm.codes_suffice,
+            ),
+        )
+    ),
+    *(
+        Claim(paper, number, text, "privacy_utility", "tests/dp/test_smoothing.py", judge)
+        for paper, number, text, judge in (
+            (
+                KAHM,
+                "table 5, Q2",
+                "Smoothing gains accuracy at epsilon 3 or less (its choice of passes looks at the"
+                " private matrix: no guarantee).",
+                kahm.smoothing_helps("oracle (no guarantee)"),
+            ),
+            (
+                "ours",
+                "-",
+                "So it does where the choice looks at the noisy matrix alone.",
+                kahm.smoothing_helps("default smoothing"),
+            ),
+        )
+    ),
     Claim(
         FEDNEWTON,
         "table 4",
@@ -191,6 +206,10 @@ CLAIMS = (
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
         newton.rounds_of_table(8, "FedNewton, safeguard"),
+    ),
+    *(
+        Claim(paper, number, text, "head_tuning", f"{_LINEAR}/test_head.py", judge)
+        for paper, number, text, judge in _HEADS
     ),
     Claim(
         FEDNEWTON,
@@ -267,13 +286,24 @@ CLAIMS = (
         )
         for benchmark in _FEDAVGR_RUNS
     ),
+    *(
+        Claim(
+            FEDNL,
+            "figure 1, 10 to 13",
+            f"{each.text}.",
+            "fednl_figures",
+            f"{_FEDNL}/test_trajectories.py",
+            fednl.fewest(each),
+        )
+        for each in fednl.FIGURE_1
+    ),
     Claim(
         FEDNL,
         "figure 7",
         "FedNL-BC needs fewer bits than DORE by orders of magnitude (judged: a hundredth).",
         "fednl_peers",
         f"{_FEDNL}/test_peers.py",
-        _fewer_bits("FedNL-BC, Top-d", "DORE", 100.0),
+        fednl.fewer_bits("FedNL-BC, Top-d", "DORE", 100.0),
     ),
     *(
         Claim(
@@ -282,9 +312,9 @@ CLAIMS = (
             text,
             "fednl_variants",
             f"{_FEDNL}/test_variants.py",
-            _cheapest(figure, ours, column, rivals),
+            fednl.cheapest(figure, ours, column, rivals),
         )
-        for figure, ours, column, rivals, text in VARIANTS
+        for figure, ours, column, rivals, text in fednl.VARIANTS
     ),
     *(
         Claim(
@@ -294,7 +324,7 @@ CLAIMS = (
             " magnitude (judged: a hundredth).",
             "fednl_peers",
             f"{_FEDNL}/test_peers.py",
-            _fewer_bits(f"FedNL-PP, {share} n", f"Artemis, {share} n", 100.0),
+            fednl.fewer_bits(f"FedNL-PP, {share} n", f"Artemis, {share} n", 100.0),
         )
         for share in ("0.2", "0.4", "0.8")
     ),

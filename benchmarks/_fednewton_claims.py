@@ -9,6 +9,9 @@ from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
 
 Judge: TypeAlias = Callable[[Result], Verdict]
 
+HEADS = "test accuracy in percent by round"
+STEPS = "step size and damping"
+PRINTED, RIVALS = "FedNewton as printed", ("FedAvg", "FedProx", "FedSophia")
 ERRORS, ACCURACIES = "mean squared test error", "test accuracy in percent"
 """Tables of FedNewton's figures 3 and 5: of the synthetic data, of MNIST."""
 
@@ -88,3 +91,61 @@ def by_round(name: str, ours: str) -> Judge:
         return counted(cases, f"round 8 at {end}, pooled {pooled}; better than rivals")
 
     return judge
+
+
+def heads_by_round(ours: str) -> Judge:
+    """Whether a head is above the rivals' after as many rounds (figure 6)."""
+
+    def judge(result: Result) -> Verdict:
+        table = result.table(HEADS)
+        if table is None:
+            return NO_TABLE
+        places = [i for i, name in enumerate(table.columns) if name.startswith("round ")]
+        cases = []
+        for name, rows in grouped(table, ("data", "alpha"), "method").items():
+            own = next(row for method, row in rows.items() if method.startswith(ours))
+            for place in places:
+                known = [mean_of(rows[rival][place]) for rival in RIVALS if rival in rows]
+                best = max((each for each in known if each is not None), default=None)
+                higher = _better(HEADS, mean_of(own[place]), best)
+                cases.append((f"{name}, {table.columns[place]}", higher))
+        return counted(cases, f"{ours} above FedAvg, FedProx and FedSophia")
+
+    return judge
+
+
+def heads_by_second(ours: str) -> Judge:
+    """Whether it is above them after as many seconds (figure 7)."""
+
+    def judge(result: Result) -> Verdict:
+        cases = []
+        for table in result.tables:
+            if not table.name.endswith("by time"):
+                continue
+            data = table.name.partition(":")[0]
+            places = [i for i, name in enumerate(table.columns) if name.endswith(" s")]
+            for alpha, rows in grouped(table, ("alpha",), "method").items():
+                own = next(row for method, row in rows.items() if method.startswith(ours))
+                for place in places:
+                    known = [mean_of(rows[rival][place]) for rival in RIVALS if rival in rows]
+                    best = max((each for each in known if each is not None), default=None)
+                    higher = _better(HEADS, mean_of(own[place]), best)
+                    cases.append((f"{data}, {alpha}, {table.columns[place]}", higher))
+        return counted(cases, f"{ours} above FedAvg, FedProx and FedSophia")
+
+    return judge
+
+
+def step_sizes(result: Result) -> Verdict:
+    """Whether a small step is slow, and a whole one with weak damping unstable (figure 11)."""
+    table = result.table(STEPS)
+    if table is None:
+        return NO_TABLE
+    last = table.columns.index("round 10")
+    found = {(row[1], row[2]): mean_of(row[last]) for row in table.rows}
+    best, weak = found.get((0.1, 1e-4)), 1e-4
+    cases = [
+        ("step 0.01 slower than 0.1", _better(HEADS, best, found.get((0.01, weak)))),
+        ("step 1 worse than 0.1, damping 1e-4", _better(HEADS, best, found.get((1.0, weak)))),
+    ]
+    return counted(cases, f"step 0.1 with damping 1e-4 at {best} % after ten rounds")

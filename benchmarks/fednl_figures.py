@@ -5,14 +5,15 @@ says in one line a panel whether the paper's claim held. Bits are those of the p
 sends, the initial Hessian included.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from benchmarks._fednl_claims import COLUMNS, COMPRESSORS, FIGURE_1, GAPS, GLOBAL, LOCAL
 from benchmarks._fednl_curves import AXES, BITS, GOAL, Curve, Panel, save_panels
-from benchmarks._harness import Run, Table, benchmark
+from benchmarks._harness import Run, benchmark
 from benchmarks._logistic import clients_of, iid, synthetic
 from secure_fl.federation import Client, Federation
 from secure_fl.trainers.fednl import (
@@ -36,8 +37,6 @@ from secure_fl.trainers.fednl import (
     smoothness,
 )
 
-FIRST_ORDER = ("GD", "GD-LS", "DIANA", "ADIANA", "S-Local-GD")
-LOCAL, GLOBAL, COMPRESSORS = "local", "global", "compressors"
 OVER = 1.2
 """Peers stop once they have sent this many times the bits that FedNL needed to the goal."""
 NEAR = 0.03
@@ -121,37 +120,6 @@ def _panels(p: Problem, rounds: int, first: int) -> dict[str, dict[str, Curve]]:
     return panels
 
 
-def _verdicts(panel: str, curves: dict[str, Curve]) -> Iterator[str]:
-    """The paper's claims about a panel, and whether they held at the goal."""
-    if panel == COMPRESSORS:
-        others = [name for name in curves if name != "Rank-1"]
-        yield _verdict(
-            "Rank-1 needs fewer bits than Top-K, PowerSGD and NL1", "Rank-1", others, curves
-        )
-        return
-    ours = "FedNL" if panel == LOCAL else "FedNL-LS"
-    others = [name for name in curves if name in FIRST_ORDER]
-    yield _verdict(f"{ours} needs fewer bits than first-order methods", ours, others, curves)
-    claim = f"{ours} needs fewer bits than DINGO in both directions"
-    yield _verdict(claim, ours, ["DINGO"], curves, both=True)
-
-
-def _verdict(
-    claim: str, ours: str, others: list[str], curves: dict[str, Curve], *, both: bool = False
-) -> str:
-    bits = {name: curves[name].bits_to(GOAL, both=both) for name in (ours, *others)}
-    best = min(others, key=lambda name: bits[name])
-    if not np.isfinite(bits[ours]):
-        return f"{claim}: NOT shown, {ours} ended at a gap of {curves[ours].gaps[-1]:.1e}"
-    used = {name: (curves[name].both if both else curves[name].bits)[-1] for name in others}
-    short = [n for n in others if bits[n] == np.inf and used[n] < bits[ours]]
-    if short:
-        return f"{claim}: undecided, {', '.join(short)} ran out of rounds"
-    held = "held" if bits[ours] < bits[best] else "did NOT hold"
-    rest = "none got there" if not np.isfinite(bits[best]) else f"{best} {bits[best]:.3g}"
-    return f"{claim}: {held} ({ours} {bits[ours]:.3g} bits to {GOAL:g}; {rest})"
-
-
 def _settings(run: Run) -> Iterator[tuple[str, str, list[Client], int, float, int]]:
     """Picture, title, clients, features, penalty and FedNL's option of each row."""
     for penalty in (1e-3,) if run.quick else (1e-3, 1e-4):
@@ -166,13 +134,30 @@ def _settings(run: Run) -> Iterator[tuple[str, str, list[Client], int, float, in
         yield "fednl_synthetic", title, *made, 1e-3, 2
 
 
+def _cells(curve: Curve) -> Iterator[float | None]:
+    yield len(curve.gaps) - 1
+    for both in (False, True):
+        bits = curve.bits_to(GOAL, both=both)
+        yield bits if np.isfinite(bits) else None
+    yield from (curve.bits[-1], curve.both[-1], curve.gaps[-1])
+
+
+def _note(run: Run, title: str, panel: str, rows: Sequence[Sequence[Any]]) -> None:
+    """The paper's claims about a panel, and whether they held at the goal."""
+    by_method = {str(row[2]): row for row in rows}
+    told = {True: "held", False: "did NOT hold", None: "undecided"}
+    for claim in FIGURE_1:
+        if claim.panel == panel:
+            holds, why = claim.judge(by_method)
+            run.note(f"{title}, {panel}: {claim.text}: {told[holds]} ({why})")
+
+
 @benchmark("do the claims of FedNL's Figure 1 hold: gap against bits a node?")
 def main(run: Run) -> None:
     """Runs the methods of Figure 1, draws the panels and compares bits."""
     rounds, first = (60, 2000) if run.quick else (400, 10_000)
     run.parameter(rounds=rounds, first_order_rounds=first, goal=GOAL, near=NEAR)
-    columns = ["data", "panel", "method", "rounds", "bits to 1e-9", "last gap"]
-    table: Table = run.table("gap against bits", columns)
+    table = run.table(GAPS, COLUMNS)
     points = run.points("points of figures 1 and 10 to 13", ["data", "panel", "method", *AXES])
     pictures: dict[str, list[Panel]] = {}
     for picture, title, clients, d, penalty, option in _settings(run):
@@ -182,13 +167,10 @@ def main(run: Run) -> None:
             courses = {method: curve.points() for method, curve in curves.items()}
             pictures.setdefault(picture, []).append(Panel(f"{title}, {panel}", BITS, courses))
             for method, curve in curves.items():
-                bits = curve.bits_to(GOAL)
-                shown = bits if np.isfinite(bits) else None
-                table.add(title, panel, method, len(curve.gaps) - 1, shown, curve.gaps[-1])
+                table.add(title, panel, method, *_cells(curve))
                 for point in courses[method]:
                     points.add(title, panel, method, *point)
-            for verdict in _verdicts(panel, curves):
-                run.note(f"{title}, {panel}: {verdict}")
+            _note(run, title, panel, table.rows[-len(curves) :])
     for picture, drawn in pictures.items():
         save_panels(run, picture, drawn, columns=len((LOCAL, GLOBAL, COMPRESSORS)))
     run.note("bits: 64 a float, 32 an index, the initial Hessian where it is sent")

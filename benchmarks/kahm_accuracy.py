@@ -173,24 +173,32 @@ def _linear_heads(run: Run, data: Split, clients: int, seeds: tuple[int, ...]) -
     for place, alpha in enumerate(ALPHAS):
         for seed in seeds:
             run.progress(f"linear heads, alpha {alpha:g}, seed {seed}")
-            parts = dirichlet(data.y_train, clients, alpha, np.random.default_rng(seed))
-            own = [
-                Dataset(data.X_train[part], data.y_train[part], data.classes, f"c{i:03d}")
-                for i, part in enumerate(parts)
-            ]
-            for name, (method, settings) in LINEAR.items():
-                made = make(method, "linear", settings)
-                fitted = train(own, made, scaling="moments", seed=seed)
-                right = fitted.predict(data.X_test) == np.array(data.classes)[data.y_test]
-                found[name][place].append(100.0 * float(np.mean(right)))
+            for name, score in _linear(data, clients, alpha, seed):
+                found[name][place].append(score)
     for name, scores in found.items():
         table.add(name, *(spread(each) for each in scores))
 
 
+def _linear(data: Split, clients: int, alpha: float, seed: int) -> Iterator[tuple[str, float]]:
+    parts = dirichlet(data.y_train, clients, alpha, np.random.default_rng(seed))
+    own = [
+        Dataset(data.X_train[part], data.y_train[part], data.classes, f"c{i:03d}")
+        for i, part in enumerate(parts)
+    ]
+    for name, (method, settings) in LINEAR.items():
+        fitted = train(own, make(method, "linear", settings), scaling="moments", seed=seed)
+        right = fitted.predict(data.X_test) == np.array(data.classes)[data.y_test]
+        yield name, 100.0 * float(np.mean(right))
+
+
+LONG_TAILED_CLIENTS, LONG_TAILED_ALPHA = 20, 0.5
+
+
 def _long_tailed(run: Run, seeds: tuple[int, ...], rhos: tuple[float, ...]) -> None:
-    """Batch sizes and measures on long-tailed images, beside simple classifiers."""
+    """Batch sizes and measures on long-tailed images, beside linear heads and pooled peers."""
     table = run.table(
-        "test accuracy %, long-tailed CIFAR-10, 20 clients, alpha 0.5",
+        f"test accuracy %, long-tailed CIFAR-10, {LONG_TAILED_CLIENTS} clients,"
+        f" alpha {LONG_TAILED_ALPHA}",
         ["method", *(f"rho {rho:g}" for rho in rhos)],
     )
     columns: dict[str, list[str]] = {}
@@ -200,13 +208,15 @@ def _long_tailed(run: Run, seeds: tuple[int, ...], rhos: tuple[float, ...]) -> N
         for seed in seeds:
             run.progress(f"long-tailed CIFAR-10, rho {rho:g}, seed {seed}")
             for batch_size in (20, 50, 100):
-                cells = _federation(data, 20, 0.5, seed, batch_size)
+                cells = _federation(data, LONG_TAILED_CLIENTS, LONG_TAILED_ALPHA, seed, batch_size)
                 bank = cells.fit()
                 measures = ("folding", "product", "minimum", "maximum")
                 for measure in measures if batch_size == 20 else measures[:1]:
                     values = cells.measures(bank, data.X_test, measure)
                     name = f"federation, N_b = {batch_size}, {measure}"
                     scores.setdefault(name, []).append(_accuracy(values, data.y_test))
+            for name, score in _linear(data, LONG_TAILED_CLIENTS, LONG_TAILED_ALPHA, seed):
+                scores.setdefault(f"a federated linear head: {name}", []).append(score)
         for name, found in scores.items():
             columns.setdefault(name, []).append(spread(found))
         run.progress(f"long-tailed CIFAR-10, rho {rho:g}, pooled peers")

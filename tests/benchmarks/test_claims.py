@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import _fednl_claims as fednl
 from benchmarks import _fedrco_compared as fedrco
 from benchmarks._claims import CLAIMS, judged
 from benchmarks._harness import Table
@@ -391,3 +392,183 @@ def test_the_papers_figures_and_claims_stand_with_the_benchmark_that_their_place
     for paper, number, benchmark in printed + claimed:
         if paper != "ours":
             assert benchmark in where[paper, number]
+
+
+def heads(*rows, name="test accuracy %, 20 Newsgroups by date, 100 clients, N_b = 100"):
+    return table(name, ("method", "alpha 5", "alpha 1", "alpha 0.1"), *rows)
+
+
+def linear(*rows):
+    name = "test accuracy %, 20 Newsgroups by date, 100 clients, a federated linear head"
+    return heads(*rows, name=name)
+
+
+def tailed(*rows):
+    name = "test accuracy %, long-tailed CIFAR-10, 20 clients, alpha 0.5"
+    return table(name, ("method", "rho 10", "rho 50", "rho 100"), *rows)
+
+
+def of_kahm(number, *tables, benchmark="kahm_accuracy"):
+    made = replace(result(benchmark, tables[0]), tables=tables)
+    found = judged({benchmark: made})
+    (verdict,) = [
+        v for claim, v in found if claim.benchmark == benchmark and claim.number == number
+    ]
+    return verdict
+
+
+def test_heads_are_compared_with_averaging_on_the_same_features():
+    ours = heads(("federation", "78.0 ± 0.1", "78.0", "79.0"), ("pooled KAHM", "99", "99", "99"))
+    rival = "FedAvg, softmax loss, 50 rounds"
+    theirs = linear((rival, "77.2", "77.1", "76.5"), ("another", "99", "99", "99"))
+    images = tailed(
+        ("federation, N_b = 20, folding", "80", "70", "60"),
+        (f"a federated linear head: {rival}", "79", "71", "59"),
+    )
+    found = of_kahm("table 1, table 2, Q1", ours, theirs, images)
+    assert found.holds == "holds in part"
+    assert "on 5 of 6: alpha 5, alpha 1, alpha 0.1, rho 10, rho 100" in found.found
+
+
+def test_skew_costs_less_than_a_point_or_the_head_is_not_robust():
+    digits = (
+        "test accuracy %, scikit-learn's handwritten digits, 8 x 8 pixels, 10 clients, N_b = 100"
+    )
+    good = heads(("federation", "78.8", "78.9", "78.1"))
+    bad = heads(("federation", "98.8", "97.0", "96.1"), name=digits)
+    found = of_kahm("table 1, Q1", good, bad, linear(("federation", "1", "50", "99")))
+    assert (found.holds, "20 Newsgroups by date (0.8)" in found.found) == ("holds in part", True)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [(("80.0", "80.4", "79.6"), "holds"), (("80.0", "80.4", "79.2"), "holds in part")],
+)
+def test_measures_are_alike_within_a_point(cells, expected):
+    rows = [("federation, N_b = 20, folding", "80.0", "70.0", "60.0")]
+    rows += [
+        (f"federation, N_b = 20, {name}", cell, "70.5", "60.5")
+        for name, cell in zip(("product", "minimum", "maximum"), cells, strict=True)
+    ]
+    assert of_kahm("table 7, Q4", tailed(*rows)).holds == expected
+
+
+def test_smaller_batches_must_be_better_one_by_one():
+    rows = [
+        (f"federation, N_b = {size}, folding", *cells)
+        for size, cells in (
+            (20, ("80", "70", "60")),
+            (50, ("79", "71", "59")),
+            (100, ("78", "69", "58")),
+        )
+    ]
+    found = of_kahm("table 9, Q4", tailed(*rows))
+    assert (found.holds, found.found.endswith("rho 10, rho 100")) == ("holds in part", True)
+
+
+def test_codes_may_not_cost_a_tenth_of_a_point():
+    made = heads(
+        ("federation", "78.80 ± 0.1", "78.8", "78.8"),
+        ("8-bit codes on [0, 1]", "78.7", "78.8", "78.6"),
+        ("16-bit codes on [0, 1]", "78.8", "78.9", "78.8"),
+        ("3-bit codes on [0, 1]", "10", "10", "10"),
+    )
+    found = of_kahm("table 6, Q3", made)
+    assert found.holds == "holds in part"
+    assert "on 5 of 6" in found.found
+
+
+def test_smoothing_is_judged_at_high_privacy_alone():
+    columns = ("epsilon per element", "no smoothing", "default smoothing", "oracle (no guarantee)")
+    made = table(
+        "test accuracy %, 20 Newsgroups, 100 clients, alpha 0.1, delta 1e-5",
+        columns,
+        ("1", "60.0 ± 0.1", "61.0 ± 0.1", "60.0"),
+        ("3", "70.0", "70.5", "70.1"),
+        ("8", "75.0", "74.0", "74.0"),
+        ("no privacy", "78.8", None, None),
+    )
+    assert verdicts("privacy_utility", made) == ["holds in part", "holds"]
+
+
+def test_heads_are_compared_at_every_round_and_every_second():
+    names = ("FedAvg", "FedProx", "FedSophia", "FedNewton as printed (CG, step 0.1)")
+    names += ("FedNewton, safeguard, memory 10", "L-BFGS on the server")
+    by_round = [
+        ("60", "70"),
+        ("61", "69"),
+        ("50", "60"),
+        ("65", "69.5"),
+        ("64", "72"),
+        ("40", "71"),
+    ]
+    by_time = [("60", "70"), ("61", "69"), ("50", "60"), (None, "65"), (None, "71"), ("66", "73")]
+    columns = ("round 1", "round 10")
+    rounds = table(
+        "test accuracy in percent by round",
+        ("data", "alpha", "method", *columns, "seconds a round"),
+        *(("mnist", 0.1, name, *cells, 0.1) for name, cells in zip(names, by_round, strict=True)),
+    )
+    seconds = table(
+        "mnist: test accuracy in percent by time",
+        ("alpha", "method", "0.5 s", "10 s"),
+        *((0.1, name, *cells) for name, cells in zip(names, by_time, strict=True)),
+    )
+    steps = table(
+        "step size and damping, as printed, alpha 0.5",
+        ("data", "step size", "damping", "round 1", "round 10"),
+        *(("mnist", s, d, 1.0, end) for (s, d), end in STEPS.items()),
+    )
+    made = replace(result("head_tuning", rounds), tables=(rounds, seconds, steps))
+    found = [v for claim, v in judged({"head_tuning": made}) if claim.benchmark == "head_tuning"]
+    assert [v.holds for v in found] == [
+        "holds in part",
+        "does not hold",
+        "holds in part",
+        "holds",
+        "holds",
+    ]
+    assert found[0].found.endswith("on 1 of 2: mnist, 0.1, round 1")
+
+
+STEPS = {(0.01, 1e-4): 91.5, (0.1, 1e-4): 90.0, (1.0, 1e-4): 12.0, (1.0, 1e-2): 91.0}
+"""Accuracy by step size and damping: the small step is not slower here."""
+
+
+def panel(**needs):
+    """Rows of one panel: by method, bits to the goal or None, and bits at the end."""
+    return [
+        ("a1a", "local", method, 10, need, None if need is None else 2 * need, end, 2 * end, gap)
+        for method, (need, end, gap) in needs.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gd", "expected", "words"),
+    [
+        ((None, 900.0, 1e-3), "holds", "on 1 of 1"),
+        ((90.0, 90.0, 1e-9), "does not hold", "on 0 of 1"),
+        # It ended before it had sent what ours needed: nobody knows.
+        ((None, 50.0, 1e-3), "not judged", "rivals ran out of rounds, and not judged: a1a"),
+    ],
+)
+def test_bits_of_figure_1_are_judged_unless_a_rival_was_given_up_early(gd, expected, words):
+    made = table("gap against bits", fednl.COLUMNS, *panel(FedNL=(100.0, 120.0, 1e-13), GD=gd))
+    found = judged({"fednl_figures": result("fednl_figures", made)})
+    first = next(v for claim, v in found if claim.benchmark == "fednl_figures")
+    assert (first.holds, words in first.found) == (expected, True)
+
+
+def test_dingo_is_compared_in_both_directions():
+    rows = [list(row) for row in panel(FedNL=(100.0, 120.0, 1e-13), DINGO=(90.0, 90.0, 1e-9))]
+    rows[1][5] = 500.0
+    made = table("gap against bits", fednl.COLUMNS, *rows)
+    found = judged({"fednl_figures": result("fednl_figures", made)})
+    both = next(v for claim, v in found if "DINGO" in claim.text)
+    assert both.holds == "holds"
+
+
+def test_a_run_of_ours_that_did_not_get_there_shows_nothing():
+    rows = panel(FedNL=(None, 120.0, 1e-3), GD=(None, 50.0, 1e-3))
+    holds, why = fednl.FIGURE_1[0].judge({row[2]: row for row in rows})
+    assert (holds, why) == (False, "FedNL ended at a gap of 1.0e-03")
