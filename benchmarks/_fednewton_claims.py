@@ -100,16 +100,8 @@ def heads_by_round(ours: str) -> Judge:
         table = result.table(HEADS)
         if table is None:
             return NO_TABLE
-        places = [i for i, name in enumerate(table.columns) if name.startswith("round ")]
-        cases = []
-        for name, rows in grouped(table, ("data", "alpha"), "method").items():
-            own = next(row for method, row in rows.items() if method.startswith(ours))
-            for place in places:
-                known = [mean_of(rows[rival][place]) for rival in RIVALS if rival in rows]
-                best = max((each for each in known if each is not None), default=None)
-                higher = _better(HEADS, mean_of(own[place]), best)
-                cases.append((f"{name}, {table.columns[place]}", higher))
-        return counted(cases, f"{ours} above FedAvg, FedProx and FedSophia")
+        columns = [name for name in table.columns if name.startswith("round ")]
+        return counted(_above(table, ("data", "alpha"), ours, columns), _OF_HEADS.format(ours))
 
     return judge
 
@@ -118,22 +110,35 @@ def heads_by_second(ours: str) -> Judge:
     """Whether it is above them after as many seconds (figure 7)."""
 
     def judge(result: Result) -> Verdict:
-        cases = []
+        cases: list[tuple[str, bool]] = []
         for table in result.tables:
-            if not table.name.endswith("by time"):
-                continue
-            data = table.name.partition(":")[0]
-            places = [i for i, name in enumerate(table.columns) if name.endswith(" s")]
-            for alpha, rows in grouped(table, ("alpha",), "method").items():
-                own = next(row for method, row in rows.items() if method.startswith(ours))
-                for place in places:
-                    known = [mean_of(rows[rival][place]) for rival in RIVALS if rival in rows]
-                    best = max((each for each in known if each is not None), default=None)
-                    higher = _better(HEADS, mean_of(own[place]), best)
-                    cases.append((f"{data}, {alpha}, {table.columns[place]}", higher))
-        return counted(cases, f"{ours} above FedAvg, FedProx and FedSophia")
+            if table.name.endswith("by time"):
+                columns = [name for name in table.columns if name.endswith(" s")]
+                data = table.name.partition(":")[0]
+                found = _above(table, ("alpha",), ours, columns)
+                cases += [(f"{data}, {name}", held) for name, held in found]
+        return counted(cases, _OF_HEADS.format(ours))
 
     return judge
+
+
+_OF_HEADS = "{} above FedAvg, FedProx and FedSophia"
+
+
+def _above(
+    table: Table, where: tuple[str, ...], ours: str, columns: list[str]
+) -> list[tuple[str, bool]]:
+    """Whether ours is above the best of the rivals, by setting and column."""
+    cases = []
+    for setting, rows in grouped(table, where, "method").items():
+        own = next((row for method, row in rows.items() if method.startswith(ours)), None)
+        rivals = [rows[rival] for rival in RIVALS if rival in rows]
+        for column in columns if own is not None else ():
+            place = table.columns.index(column)
+            known = [score for row in rivals if (score := mean_of(row[place])) is not None]
+            higher = _better(HEADS, mean_of(own[place] if own else None), max(known, default=None))
+            cases.append((f"{setting}, {column}", higher))
+    return cases
 
 
 def step_sizes(result: Result) -> Verdict:

@@ -103,7 +103,7 @@ def smoothing_helps(method: str) -> Judge:
 
     def judge(result: Result) -> Verdict:
         table = result.table(TEXTS)
-        if table is None:
+        if table is None or method not in table.columns:
             return NO_TABLE
         plain, smoothed = table.columns.index("no smoothing"), table.columns.index(method)
         cases = []

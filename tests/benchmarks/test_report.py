@@ -144,6 +144,7 @@ def test_every_figure_of_a_paper_stands_in_its_table(shared, table):
     """The oracle is the paper's own text: each row's figures in one line near the caption."""
     (name,) = [file for start, file in TEXTS.items() if table.paper.startswith(start)]
     text = (shared / "papers" / name).read_text(encoding="utf-8")
+    text = re.sub(r" \\pm ", "±", text)
     text = re.sub(r"</?\w+>|<\|[^|>]*\|>|[*$\\]", "", text)
     lines = text.splitlines()
     (caption, *_) = [i for i, line in enumerate(lines) if line.startswith(f"{table.number}")]
