@@ -132,11 +132,13 @@ def _above(
     cases = []
     for setting, rows in grouped(table, where, "method").items():
         own = next((row for method, row in rows.items() if method.startswith(ours)), None)
+        if own is None:
+            continue
         rivals = [rows[rival] for rival in RIVALS if rival in rows]
-        for column in columns if own is not None else ():
+        for column in columns:
             place = table.columns.index(column)
             known = [score for row in rivals if (score := mean_of(row[place])) is not None]
-            higher = _better(HEADS, mean_of(own[place] if own else None), max(known, default=None))
+            higher = _better(HEADS, mean_of(own[place]), max(known, default=None))
             cases.append((f"{setting}, {column}", higher))
     return cases
 
