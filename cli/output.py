@@ -102,6 +102,30 @@ class Output:
         if not self.quiet:
             click.echo(text, err=True)
 
+    @contextmanager
+    def rounds(self) -> Iterator[Callable[[str], None]]:
+        """A callback that takes a line a round: hundreds of rounds are some thirty lines.
+
+        Shown are the first ten, of the hundred every tenth, of the thousand every hundredth and so
+        on, and the last. The log of the run has all of them.
+        """
+        heard = 0
+        left: str | None = None
+
+        def hear(line: str) -> None:
+            nonlocal heard, left
+            heard += 1
+            left = line
+            if heard % 10 ** (len(str(heard)) - 1) == 0:
+                self.note(line)
+                left = None
+
+        try:
+            yield hear
+        finally:
+            if left is not None:
+                self.note(left)
+
     def result(self, data: dict[str, Any], text: str) -> None:
         """The command's result: `data` for machines, `text` for people."""
         if self.as_json:

@@ -174,7 +174,7 @@ def train(
     )
     refuse_existing(out)
     known = tuple(classes.split(",")) if classes else None
-    with output.progress() as progress:
+    with output.progress() as progress, output.rounds() as told_round:
         clients, manifest = _read(source, reading, known, federation, progress)
         remarks = () if named else label_remarks(clients)
         remarks += _of_widths(source, clients, features, federation)
@@ -210,7 +210,7 @@ def train(
                 encoder=encoder,
                 test=test,
                 checkpoint=settings["checkpoint"],
-                on_round=output.note,
+                on_round=told_round,
                 **common,
             )
         found = None
