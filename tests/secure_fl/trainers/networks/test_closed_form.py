@@ -18,41 +18,24 @@ from secure_fl.trainers.networks import (
 )
 from secure_fl.trainers.networks.closed_form import ClosedForm, has_closed_form
 from secure_fl.trainers.networks.local import Autograd, as_vectors
-
-weights = st.sampled_from([0.0, 0.03, 1.0])
+from tests.secure_fl.trainers.networks.gradient_cases import CLASSES, INPUTS, cases
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(["none", "kernel", "paper"]),
-    st.integers(1, 12),
-    weights,
-    weights,
-    weights,
-    st.sampled_from(["no centre", "one centre", "by class"]),
-    st.integers(0, 999),
-)
-def test_the_closed_form_is_the_gradient_that_autograd_finds(
-    fourier, records, trace, features, mmd, centres, seed
-):
-    rng = np.random.default_rng(seed)
-    model = LinearModel(3, 5)
+@given(st.sampled_from(["none", "kernel", "paper"]), cases())
+def test_the_closed_form_is_the_gradient_that_autograd_finds(fourier, case):
+    model, width = LinearModel(CLASSES, INPUTS), INPUTS
     if fourier != "none":
-        model = FourierModel(3, 5, 8, 0.7, normalised=fourier == "kernel")
-    width = 5 if fourier == "none" else 8
-    network = model.build(rng)
-    _, gradients = as_vectors(network, model.initial(rng))
-    by_class = centres == "by class"
-    means = torch.from_numpy(rng.normal(size=(3 if by_class else 1, width)).astype(np.float32))
-    if by_class:
-        means[seed % 3] = torch.nan  # nobody told of that class
-    terms = Regularization(trace, features, mmd, per_class=by_class)
-    x = torch.from_numpy(rng.normal(size=(records, 5)).astype(np.float32))
-    y = torch.from_numpy(rng.integers(0, 3, records))
+        model, width = FourierModel(CLASSES, INPUTS, 8, 0.7, normalised=fourier == "kernel"), 8
+    network = model.build(case.rng)
+    _, gradients = as_vectors(network, model.initial(case.rng))
+    centres = case.centres(width)
+    means = None if centres is None else torch.from_numpy(centres)
     found = []
     for kind in (Autograd, ClosedForm):
         gradients.fill_(7.0)
-        kind(network, gradients, terms, None if centres == "no centre" else means)(x, y)
+        step = kind(network, gradients, case.terms, means)
+        step(torch.from_numpy(case.x), torch.from_numpy(case.y))
         found.append(gradients.clone())
     assert torch.allclose(found[0], found[1], atol=2e-6, rtol=2e-5)
 

@@ -9,42 +9,22 @@ from hypothesis import strategies as st
 from secure_fl.trainers.networks import FourierModel, LinearModel, LocalTraining, Regularization
 from secure_fl.trainers.networks.compiled import FAR, Descent, waves
 from secure_fl.trainers.networks.local import Autograd, as_vectors, is_compiled
-
-weights = st.sampled_from([0.0, 0.03, 1.0])
+from tests.secure_fl.trainers.networks.gradient_cases import CLASSES, INPUTS, cases
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.booleans(),
-    st.integers(1, 12),
-    weights,
-    weights,
-    weights,
-    st.sampled_from(["no centre", "one centre", "by class"]),
-    st.integers(0, 999),
-)
-def test_a_step_is_the_gradient_that_autograd_finds(
-    normalised, records, trace, features, mmd, centres, seed
-):
-    rng = np.random.default_rng(seed)
-    model = FourierModel(3, 5, 8, 0.7, normalised=normalised)
-    network = model.build(rng)
-    initial = model.initial(rng)
+@given(st.booleans(), cases())
+def test_a_step_is_the_gradient_that_autograd_finds(normalised, case):
+    model = FourierModel(CLASSES, INPUTS, 8, 0.7, normalised=normalised)
+    network = model.build(case.rng)
+    initial, order = model.initial(case.rng), case.rng.permutation(len(case.y))
     _, gradients = as_vectors(network, initial)
-    by_class = centres == "by class"
-    centre = rng.normal(size=(3 if by_class else 1, 8)).astype(np.float32)
-    if by_class:
-        centre[seed % 3] = np.nan  # nobody told of that class
-    if centres == "no centre":
-        centre = None
-    terms = Regularization(trace, features, mmd, per_class=by_class)
-    x = rng.normal(size=(records, 5)).astype(np.float32)
-    x[rng.random(x.shape) < 0.3] = 0
-    y, order = rng.integers(0, 3, records), rng.permutation(records)
-    means = None if centre is None else torch.from_numpy(centre)
-    Autograd(network, gradients, terms, means)(torch.from_numpy(x), torch.from_numpy(y))
-    descent = Descent(model, initial, (1.0, 0.0, 0.0), terms, centre)
-    descent.run(x, y, order, 12)
+    centres = case.centres(8)
+    means = None if centres is None else torch.from_numpy(centres)
+    autograd = Autograd(network, gradients, case.terms, means)
+    autograd(torch.from_numpy(case.x), torch.from_numpy(case.y))
+    descent = Descent(model, initial, (1.0, 0.0, 0.0), case.terms, centres)
+    descent.run(case.x, case.y, order, 12)
     assert np.allclose(-descent.change(), gradients.numpy(), atol=2e-6, rtol=2e-5)
 
 
