@@ -75,14 +75,26 @@ FIGURE_1 = (
         "FedNL",
         FIRST_ORDER,
     ),
-    Fewest(f"And fewer than DINGO, {_BOTH}", LOCAL, "FedNL", ("DINGO",), both=True),
+    Fewest(
+        f"Near the optimum FedNL needs fewer bits than DINGO, {_BOTH}",
+        LOCAL,
+        "FedNL",
+        ("DINGO",),
+        both=True,
+    ),
     Fewest(
         "From afar FedNL-LS needs fewer bits than first-order methods",
         GLOBAL,
         "FedNL-LS",
         FIRST_ORDER,
     ),
-    Fewest(f"And fewer than DINGO, {_BOTH}, from afar", GLOBAL, "FedNL-LS", ("DINGO",), both=True),
+    Fewest(
+        f"From afar FedNL-LS needs fewer bits than DINGO, {_BOTH}",
+        GLOBAL,
+        "FedNL-LS",
+        ("DINGO",),
+        both=True,
+    ),
     Fewest(
         "Rank-1 needs fewer bits than Top-K, PowerSGD and NL1",
         COMPRESSORS,
