@@ -19,7 +19,7 @@ AXES = (ROUNDS, BITS, BOTH, GAP)
 MILLION = 1e6
 MOST = 40
 """Points of a curve that are kept."""
-FLOOR, FURTHER, OURS = 1e-13, 2.0, ("Fed", "Rank")
+FLOOR, FURTHER, OURS = 1e-13, 1.3, ("Fed", "Rank")
 """Of a picture: the smallest gap, and how far it goes beyond what ours, so named, need."""
 
 Point: TypeAlias = tuple[float, float, float, float]
@@ -78,7 +78,7 @@ class Panel:
     courses: Mapping[str, Sequence[Point]]
 
     def draw(self, axes: Any) -> None:
-        """Draws it as far as ours need to the goal, twice over, or as far as all do."""
+        """Draws it as far as ours need to the goal and a third more, or as far as all do."""
         place, unit = AXES.index(self.axis), 1.0 if self.axis == ROUNDS else MILLION
         lines: dict[str, tuple[list[float], list[float]]] = {
             name: ([point[place] / unit for point in points], [point[-1] for point in points])

@@ -251,7 +251,7 @@ def use_logarithm(axes: Any, axis: str) -> None:
     told.set_minor_formatter(NullFormatter())
 
 
-MOST_MARKS = 20
+MOST_MARKS = 8
 """Of a line."""
 
 
