@@ -17,6 +17,8 @@ from benchmarks._results import Result
 from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
 from benchmarks._verdicts import left_out as _left_out
 
+OURS = "ours"
+"""In the place of a paper: a claim that goes beyond it, of what follows no paper."""
 Judge: TypeAlias = Callable[[Result], Verdict]
 
 
@@ -96,7 +98,7 @@ _BY_ROUND = (
         "FedNewton as printed",
     ),
     (
-        "ours",
+        OURS,
         "-",
         "Eight rounds with the safeguard are better than DKRR, FedAvg and FedProx, on {}.",
         "FedNewton, safeguard",
@@ -125,13 +127,13 @@ _HEADS = (
         newton.step_sizes,
     ),
     (
-        "ours",
+        OURS,
         "-",
         "With safeguard and memory it is more accurate than the rivals' after as many rounds.",
         newton.heads_by_round("FedNewton, safeguard, memory"),
     ),
     (
-        "ours",
+        OURS,
         "-",
         "By L-BFGS on the server it is more accurate than the rivals' at most points of time.",
         newton.heads_by_second("L-BFGS"),
@@ -187,7 +189,7 @@ CLAIMS = (
                 kahm.smoothing_helps("oracle (no guarantee)"),
             ),
             (
-                "ours",
+                OURS,
                 "-",
                 "Smoothing gains accuracy at epsilon 3 or less where its choice looks"
                 " at the noisy matrix"
@@ -213,7 +215,7 @@ CLAIMS = (
         newton.rounds_of_table(8, "FedNewton as printed"),
     ),
     Claim(
-        "ours",
+        OURS,
         "-",
         "Eight rounds with the safeguard are more accurate than DKRR, FedAvg and FedProx.",
         "fednewton_tables",
@@ -282,7 +284,7 @@ CLAIMS = (
         fedavgr.ends_nearer(fedavgr.OF_THE_PAPER, "distance"),
     ),
     Claim(
-        "ours",
+        OURS,
         "-",
         "The MMD by class brings features of one class nearer than FedAvg does.",
         "fedavgr_synthetic",
@@ -291,7 +293,7 @@ CLAIMS = (
     ),
     *(
         Claim(
-            "ours",
+            OURS,
             "-",
             "FedAvgR is more accurate with the MMD by class than with the plain one.",
             benchmark,

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from benchmarks._harness import Table
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
+from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of, mostly
 
 Judge: TypeAlias = Callable[[Result], Verdict]
 
@@ -107,7 +107,7 @@ def heads_by_round(ours: str) -> Judge:
 
 
 def heads_by_second(ours: str) -> Judge:
-    """Whether it is above them after as many seconds (figure 7)."""
+    """Whether it is above them after most numbers of seconds (figure 7)."""
 
     def judge(result: Result) -> Verdict:
         cases: list[tuple[str, bool]] = []
@@ -117,7 +117,7 @@ def heads_by_second(ours: str) -> Judge:
                 data = table.name.partition(":")[0]
                 found = _above(table, ("alpha",), ours, columns)
                 cases += [(f"{data}, {name}", held) for name, held in found]
-        return counted(cases, _OF_HEADS.format(ours))
+        return mostly(cases, _OF_HEADS.format(ours))
 
     return judge
 

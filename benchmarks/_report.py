@@ -1,11 +1,12 @@
 """One self-contained page of saved results, each table beside the figures that the papers print."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
-from benchmarks._claims import judged
+from benchmarks._claims import OURS, judged
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
 from benchmarks._places import PLACES
@@ -54,21 +55,42 @@ def _title(name: str) -> str:
 
 
 def _claims(results: Mapping[str, Result]) -> Markup:
-    """One line a claim, judged by full runs alone."""
-    columns = ("paper", "where", "claim", "here", "found", "seeds", "benchmark", "test")
-    rows = []
+    """One line a claim, judged by full runs alone; ours stand with the paper they go beyond."""
+    columns = ("where", "claim", "here", "found", "seeds", "benchmark and test")
+    rows: dict[str, list[list[str]]] = {}
+    verdicts: Counter[str] = Counter()
     for claim, verdict in judged(results):
         result = results.get(claim.benchmark)
-        seeds = "" if result is None or result.quick else ", ".join(map(str, result.seeds))
-        place = (claim.paper, claim.number, claim.text)
-        what = (verdict.holds, verdict.found, seeds, claim.benchmark, claim.test)
-        rows.append([*place, *what])
+        seeds = "" if result is None or result.quick else _ranges(result.seeds)
+        paper = claim.paper if claim.paper != OURS else list(rows)[-1]
+        where = claim.number if claim.paper != OURS else "not in the paper"
+        line = [where, claim.text, verdict.holds, verdict.found, seeds]
+        rows.setdefault(paper, []).append([*line, f"{claim.benchmark}; {claim.test}"])
+        verdicts[verdict.holds] += 1
+    told = ", ".join(f"{verdicts[holds]} {words}" for holds, words in _IN_WORDS.items())
+    tables = (html.table(paper, columns, lines) for paper, lines in rows.items())
     return html.section(
         "Claims of the papers",
-        html.table("Judged by the figures of full runs alone", columns, rows),
+        html.paragraph(f"Judged by the figures of full runs alone: {told}."),
+        html.boxed("claims", *tables),
         html.origin(MEASURED, "by the benchmark that stands in the line"),
         anchor="claims",
     )
+
+
+_IN_WORDS = {
+    "holds": "hold",
+    "holds in part": "hold in part",
+    "does not hold": "do not hold",
+    "not judged": "are not judged",
+}
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Such as "0 to 9" or "0, 2"."""
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
 
 
 def _places() -> Markup:

@@ -50,9 +50,10 @@ def gain(difference: object, p: object) -> bool:
 
 
 def counted(pairs: Iterable[tuple[str, bool]], what: str) -> Verdict:
-    """A verdict of cases: held in all, in none, or in those that are named."""
+    """A verdict of cases: held in all, in none, or in part, and the fewer of both are named."""
     cases = list(pairs)
     good = [name for name, held in cases if held]
+    bad = [name for name, held in cases if not held]
     if not cases:
         return Verdict("not judged", "the run has no figures for it")
     text = f"{what} on {len(good)} of {len(cases)}"
@@ -60,7 +61,18 @@ def counted(pairs: Iterable[tuple[str, bool]], what: str) -> Verdict:
         return Verdict("holds", text)
     if not good:
         return Verdict("does not hold", text)
-    return Verdict("holds in part", f"{text}: {', '.join(good)}")
+    named = f": {', '.join(good)}" if len(good) <= len(bad) else f"; not on {', '.join(bad)}"
+    return Verdict("holds in part", text + named)
+
+
+def mostly(pairs: Iterable[tuple[str, bool]], what: str) -> Verdict:
+    """A verdict on a claim about most cases: it holds in more than half of them, or not."""
+    cases = list(pairs)
+    found = counted(cases, what)
+    if found.holds != "holds in part":
+        return found
+    most = 2 * sum(held for _, held in cases) > len(cases)
+    return Verdict("holds" if most else "does not hold", found.found)
 
 
 def left_out(found: Verdict, names: list[str], why: str) -> Verdict:
