@@ -1,13 +1,25 @@
-"""Drawings of benchmarks as files of the docs."""
+"""Drawings of benchmarks: pieces of the report's page, and files of the docs."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from markupsafe import Markup
 
 from benchmarks._data import REPOSITORY
 from benchmarks._harness import Run
 from secure_fl.report import figures
 
 DOCS = REPOSITORY / "docs"
+MEASURED = "measured here"
+PRINTED = "from the paper, other machine"
+
+
+def panel(name: str, caption: str, height: float = 4.2, **told: Any) -> Markup:
+    """A drawing of `figures.draw_courses` with its caption."""
+    return figures.shown(
+        partial(figures.draw_courses, **told), name, f"{caption} ({MEASURED}).", height=height
+    )
 
 
 def save(run: Run, name: str, draw: Callable[[Any], None], **size: Any) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from markupsafe import Markup
 
 from benchmarks._claims import OURS, judged
+from benchmarks._drawings import MEASURED, PRINTED
 from benchmarks._harness import Table
 from benchmarks._papers import PaperTable, tables_of
 from benchmarks._places import PLACES
-from benchmarks._report_drawings import MEASURED, PRINTED, drawings
+from benchmarks._report_drawings import drawings
 from benchmarks._results import Result
 from fhe.envelope import write_atomic
 from secure_fl.pages import html

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks._drawings import MEASURED, PRINTED
 from benchmarks._harness import Run, Table, benchmark
 from benchmarks._papers import PAPER_TABLES
-from benchmarks._report import MEASURED, PRINTED, render
+from benchmarks._report import render
 from benchmarks._results import FORMAT_VERSION, load, load_folder, save
 from cli.bench import questions
 from secure_fl.errors import InputError
