@@ -437,3 +437,20 @@ def test_a_heads_curves_are_drawn_by_round_and_by_second(tmp_path):
     assert section.count(">mnist, alpha 0.1<") == 2
     for words in ("round", "seconds of training"):
         assert f">{words}<" in section
+
+
+def test_a_run_by_class_joins_with_those_that_have_none(tmp_path):
+    from benchmarks import fedavgr_tables as tables
+    from benchmarks._regularised import OF_CLASSES
+
+    methods = (*tables.METHODS, tables.NONE, *tables.SINGLE.values(), *OF_CLASSES)
+    for part, more in (("vehicle", OF_CLASSES), ("satimage", ())):
+        run = Run("fedavgr_tables", quick=False, as_json=True)
+        found = {seed: dict.fromkeys(methods, 70.0 + seed) for seed in (0, 1)}
+        tables._show(run, {part: found}, more)
+        save(tmp_path, run.as_dict("?"), part)
+    joined = load_folder(tmp_path)["fedavgr_tables"]
+    single, by_class = (joined.table(each) for each in ("regularisers one", "the MMD by class"))
+    assert [row[0] for row in single.rows] == ["satimage", "vehicle"]
+    assert [row[0] for row in by_class.rows] == ["vehicle"]
+    assert len(by_class.rows[0]) == 2 + len(OF_CLASSES)
