@@ -3,9 +3,8 @@
 A claim is judged by the figures of a full run or not at all; a short one (`--quick`) judges none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from benchmarks import _fedavgr_claims as fedavgr
 from benchmarks import _fednewton_claims as newton
@@ -14,12 +13,11 @@ from benchmarks import _fedrco_compared as fedrco
 from benchmarks import _kahm_claims as kahm
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of
+from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, grouped, mean_of
 from benchmarks._verdicts import left_out as _left_out
 
 OURS = "ours"
 """In the place of a paper: a claim that goes beyond it, of what follows no paper."""
-Judge: TypeAlias = Callable[[Result], Verdict]
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,14 @@ class Claim:
     text: str
     benchmark: str
     test: str
-    judge: Callable[[Result], Verdict]
+    judge: Judge
 
 
 SEEN = 25
 """Rounds of 2.5 inversion intervals: a run shows before them what its first batches are worth."""
 
 
-def _personal(rival: str) -> Callable[[Result], Verdict]:
+def _personal(rival: str) -> Judge:
     def judge(result: Result) -> Verdict:
         table = result.table("accuracy in percent after")
         if table is None:
@@ -95,13 +93,13 @@ _BY_ROUND = (
         FEDNEWTON,
         "figure 5",
         "Eight rounds on unequal clients are better than DKRR, FedAvg and FedProx, on {}.",
-        "FedNewton as printed",
+        newton.PRINTED,
     ),
     (
         OURS,
         "-",
         "Eight rounds with the safeguard are better than DKRR, FedAvg and FedProx, on {}.",
-        "FedNewton, safeguard",
+        newton.GUARDED,
     ),
 )
 
@@ -139,41 +137,36 @@ _HEADS = (
         newton.heads_by_second("L-BFGS"),
     ),
 )
-_KAHM = "tests/kahm"
+_RULE = "tests/kahm/test_rule_batches_bounds.py"
 
 CLAIMS = (
     *(
-        Claim(KAHM, number, text, "kahm_accuracy", f"{_KAHM}/{test}", judge)
-        for number, text, test, judge in (
+        Claim(KAHM, number, text, "kahm_accuracy", _RULE, judge)
+        for number, text, judge in (
             (
                 "table 1, table 2, Q1",
                 "Heads are more accurate than gradient-based federated learning (here: FedAvg of"
                 " a linear head on the same features).",
-                "test_rule_batches_bounds.py",
                 kahm.above_averaging,
             ),
             (
                 "table 1, Q1",
                 "The accuracy of heads is robust to label skew.",
-                "test_rule_batches_bounds.py",
                 kahm.robust_to_skew,
             ),
             (
                 "table 7, Q4",
                 "The accuracy of heads hardly depends on the measure of eq. (102).",
-                "test_rule_batches_bounds.py",
                 kahm.measures_alike,
             ),
             (
                 "table 9, Q4",
                 "Smaller batches are better under a long tail.",
-                "test_rule_batches_bounds.py",
                 kahm.small_batches,
             ),
             (
                 "table 6, Q3",
                 "Codes of 8 and of 16 bits cost no accuracy.",
-                "test_rule_batches_bounds.py",
                 kahm.codes_suffice,
             ),
         )
@@ -191,9 +184,8 @@ CLAIMS = (
             (
                 OURS,
                 "-",
-                "Smoothing gains accuracy at epsilon 3 or less where its choice looks"
-                " at the noisy matrix"
-                " alone.",
+                "Smoothing gains accuracy at epsilon 3 or less where its choice looks at the noisy"
+                " matrix alone.",
                 kahm.smoothing_helps("default smoothing"),
             ),
         )
@@ -204,7 +196,7 @@ CLAIMS = (
         "One round of FedNewton is more accurate than DKRR, FedAvg and FedProx.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        newton.rounds_of_table(1, "FedNewton as printed"),
+        newton.rounds_of_table(1, newton.PRINTED),
     ),
     Claim(
         FEDNEWTON,
@@ -212,7 +204,7 @@ CLAIMS = (
         "Eight rounds of FedNewton are more accurate than DKRR, FedAvg and FedProx.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        newton.rounds_of_table(8, "FedNewton as printed"),
+        newton.rounds_of_table(8, newton.PRINTED),
     ),
     Claim(
         OURS,
@@ -220,7 +212,7 @@ CLAIMS = (
         "Eight rounds with the safeguard are more accurate than DKRR, FedAvg and FedProx.",
         "fednewton_tables",
         f"{_LINEAR}/test_fednewton.py",
-        newton.rounds_of_table(8, "FedNewton, safeguard"),
+        newton.rounds_of_table(8, newton.GUARDED),
     ),
     *(
         Claim(paper, number, text, "head_tuning", f"{_LINEAR}/test_head.py", judge)

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from benchmarks._harness import Table
 from benchmarks._regularised import ALL, CLASS_AGAINST_PLAIN, MMD_BY_CLASS, NONE, SINGLE
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, gain, left_out, mean_of
-
-Judge: TypeAlias = Callable[[Result], Verdict]
+from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, gain, left_out, mean_of
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,13 @@
 """What full runs say to the claims of fednewton.txt, and to its safeguard, which is ours."""
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from benchmarks._harness import Table
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, mean_of, mostly
-
-Judge: TypeAlias = Callable[[Result], Verdict]
+from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, grouped, mean_of, mostly
 
 HEADS = "test accuracy in percent by round"
 STEPS = "step size and damping"
-PRINTED, RIVALS = "FedNewton as printed", ("FedAvg", "FedProx", "FedSophia")
+PRINTED, GUARDED = "FedNewton as printed", "FedNewton, safeguard"
+RIVALS = ("FedAvg", "FedProx", "FedSophia")
 ERRORS, ACCURACIES = "mean squared test error", "test accuracy in percent"
 """Tables of FedNewton's figures 3 and 5: of the synthetic data, of MNIST."""
 
@@ -57,7 +53,7 @@ def sample_size(name: str) -> Judge:
         once, last = table.columns.index("at once"), table.columns.index("round 8")
         small = Table("", table.columns, [row for row in table.rows if row[0] == "3"])
         for clients, rows in grouped(small, ("clients",), "method").items():
-            start, end = mean_of(rows["DKRR"][once]), mean_of(rows["FedNewton as printed"][last])
+            start, end = mean_of(rows["DKRR"][once]), mean_of(rows[PRINTED][last])
             (helped if _better(name, end, start) else hurt).append(int(clients))
         if not hurt or not helped:
             return Verdict("does not hold", "eight rounds help everywhere or nowhere")

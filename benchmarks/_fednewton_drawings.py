@@ -8,13 +8,11 @@ from typing import Any
 from markupsafe import Markup
 
 from benchmarks._drawings import MEASURED, panel
+from benchmarks._fednewton_claims import GUARDED, PRINTED
 from benchmarks._results import Result
 from benchmarks._verdicts import mean_of
 from secure_fl.pages import html
 from secure_fl.report import figures
-
-NEWTON = "FedNewton as printed"
-SAFE = "FedNewton, safeguard"
 
 
 def against_records_shift_and_rounds(result: Result, name: str) -> list[Markup]:
@@ -61,8 +59,8 @@ def _against(
         "DKRR": [each["DKRR"][0] for _, each in points],
     }
     for i, at in enumerate((1, 2, 4, 8), start=1):
-        lines[f"printed, round {at}"] = [each[NEWTON][i] for _, each in points]
-    lines["safeguard, round 8"] = [each[SAFE][-1] for _, each in points]
+        lines[f"printed, round {at}"] = [each[PRINTED][i] for _, each in points]
+    lines["safeguard, round 8"] = [each[GUARDED][-1] for _, each in points]
     return _picture(
         anchor, name, f"figure {figure}", [x for x, _ in points], lines, xlabel, logarithmic="x"
     )
@@ -106,7 +104,7 @@ def _picture(
     steady = [
         each
         for method, line in lines.items()
-        if not method.startswith(("printed", NEWTON))
+        if not method.startswith(("printed", PRINTED))
         for each in line
         if each is not None and math.isfinite(each)
     ]

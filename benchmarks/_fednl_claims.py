@@ -1,14 +1,11 @@
 """What full runs say to the claims of fednl.txt."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, grouped, left_out
-
-Judge: TypeAlias = Callable[[Result], Verdict]
+from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, grouped, left_out
 
 LOCAL, GLOBAL, COMPRESSORS = "local", "global", "compressors"
 """Panels of figures 1 and 10 to 13: from near the optimum, from afar, kinds of compressors."""

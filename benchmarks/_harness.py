@@ -208,8 +208,8 @@ class Run:
 
     def points(self, name: str, columns: Sequence[str]) -> Table:
         """Starts a table of the points of curves; see `Table.drawn`."""
-        table = Table(name, tuple(columns), drawn=True)
-        self.tables.append(table)
+        table = self.table(name, columns)
+        table.drawn = True
         return table
 
     def note(self, text: str) -> None:

@@ -1,13 +1,10 @@
 """What full runs say to the claims of kahm.txt, on the features that are at hand here."""
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from benchmarks._harness import Table
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Verdict, counted, mean_of
-
-Judge: TypeAlias = Callable[[Result], Verdict]
+from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, mean_of
 
 TEXTS, IMAGES = "test accuracy %, 20 Newsgroups", "test accuracy %, long-tailed CIFAR-10"
 LINEAR = "a federated linear head"
@@ -26,6 +23,11 @@ def _row(table: Table | None, name: str) -> list[float | None]:
     rows = [] if table is None else table.rows
     found = next((row for row in rows if row[0] == name), [])
     return [mean_of(cell) for cell in found[1:]]
+
+
+def _data_of(table: Table) -> str:
+    """The data set in a table's name."""
+    return table.name.removeprefix("test accuracy %, ").partition(",")[0]
 
 
 def _pairs(
@@ -61,7 +63,7 @@ def robust_to_skew(result: Result) -> Verdict:
         row = _row(table, HEAD) if LINEAR not in table.name else []
         known = [each for each in row if each is not None]
         if known:
-            name = table.name.removeprefix("test accuracy %, ").partition(",")[0]
+            name = _data_of(table)
             cases.append(
                 (f"{name} ({max(known) - min(known):.1f})", max(known) - min(known) <= ALIKE)
             )
@@ -125,7 +127,7 @@ def codes_suffice(result: Result) -> Verdict:
             coded = _row(table, f"{bits}-bit codes on [0, 1]")
             for column, a, b in zip(table.columns[1:], exact, coded, strict=False):
                 if a is not None and b is not None:
-                    name = table.name.removeprefix("test accuracy %, ").partition(",")[0]
+                    name = _data_of(table)
                     # Of means that are printed with one digit.
                     cases.append((f"{name}, {bits} bits, {column}", round(a - b, 6) <= 0.1))
     return counted(cases, "codes on [0, 1] within a tenth of a point of the measures")

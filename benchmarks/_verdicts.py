@@ -1,10 +1,11 @@
 """What a full run says to a claim, and how cells of its tables are read and counted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from benchmarks._harness import Table
+from benchmarks._results import Result
 
 Holds: TypeAlias = Literal["holds", "does not hold", "holds in part", "not judged"]
 
@@ -21,6 +22,9 @@ class Verdict:
     holds: Holds
     found: str
 
+
+Judge: TypeAlias = Callable[[Result], Verdict]
+"""Makes the verdict of a full run."""
 
 NO_TABLE = Verdict("not judged", "the run has no such table")
 
