@@ -79,17 +79,8 @@ class Descent:
 
     def run(self, records: Array, labels: Array, order: Array, size: int) -> None:
         """One pass over the records in that order, in batches of that size."""
-        descend(
-            records,
-            labels,
-            order,
-            size,
-            self._start,
-            self._values,
-            self._velocity,
-            self._rates,
-            self._centres,
-        )
+        weights = self._start, self._values, self._velocity
+        descend(records, labels, order, size, *weights, self._rates, self._centres)
 
     def change(self) -> Array:
         """What the steps added to the parameters, flat."""
@@ -109,6 +100,10 @@ def _compiled(function: Any) -> Any:
     return njit(nogil=True, cache=True, fastmath=_SUMS, error_model="numpy")(function)
 
 
+TEN = 10
+"""Records that `move` takes at once: by ones and fives it is half as fast. Batches are padded."""
+
+
 @_compiled
 def descend(
     records: Array,
@@ -123,84 +118,88 @@ def descend(
 ) -> None:
     """Steps through one pass; changes `values` and `velocity`."""
     classes, width = values.head.shape
-    features = np.empty((size, width), np.float32)
-    slopes, upstream = np.empty_like(features), np.empty_like(features)
-    residual = np.empty((size, classes), np.float32)
+    room = (size + TEN - 1) // TEN * TEN
+    batch = np.zeros((room, records.shape[1]), np.float32)
+    features = np.zeros((room, width), np.float32)
+    slopes, upstream = np.empty_like(features), np.zeros_like(features)
+    residual, ones = np.zeros((room, classes), np.float32), np.ones((room, 1), np.float32)
     pull = np.zeros((classes, width), np.float32)
-    gradient, of_bias = np.empty(width, np.float32), np.empty(classes, np.float32)
-    inputs = records.shape[1]
-    places = np.empty(max(inputs, size, classes), np.int64)
-    numbers = np.empty(len(places), np.float32)
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         n = len(rows)
-        map_records(records, rows, values, rates.factor, features, slopes, places, numbers)
+        batch[n:], features[n:], residual[n:], upstream[n:] = 0.0, 0.0, 0.0, 0.0
+        for i in range(n):
+            batch[i] = records[rows[i]]
+        map_records(batch[:n], values, rates.factor, features, slopes)
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
         send_back(labels[rows], residual, values.head, features, rates, centres, upstream)
         if rates.trace > 0:
             trace_pull(values.head, rates.trace, pull)
-        of_bias[:] = 0.0
-        for k in range(classes):
-            gradient[:] = pull[k]
-            count = 0
-            for i in range(n):
-                of_bias[k] += residual[i, k]
-                count = note(i, residual[i, k], places, numbers, count)
-            add_up(places, numbers, count, features, gradient)
-            move(gradient, k, start.head, values.head, velocity.head, rates)
-        move(of_bias, 0, start.bias, values.bias, velocity.bias, rates)
-        gradient[:] = 0.0
         for i in range(n):
             for j in range(width):
                 upstream[i, j] *= slopes[i, j]
-                gradient[j] += upstream[i, j]
-        move(gradient, 0, start.offsets, values.offsets, velocity.offsets, rates)
-        for k in range(len(values.phases)):
-            gradient[:] = 0.0
-            count = 0
-            for i in range(n):
-                count = note(i, records[rows[i], k], places, numbers, count)
-            add_up(places, numbers, count, upstream, gradient)
-            move(gradient, k, start.phases, values.phases, velocity.phases, rates)
+        move(residual, features, pull, start.head, values.head, velocity.head, rates)
+        nothing = pull[:0]
+        move(ones, residual, nothing, start.bias, values.bias, velocity.bias, rates)
+        move(ones, upstream, nothing, start.offsets, values.offsets, velocity.offsets, rates)
+        move(batch, upstream, nothing, start.phases, values.phases, velocity.phases, rates)
 
 
 @_compiled
 def map_records(
-    records: Array,
-    rows: Array,
-    values: Weights,
-    factor: np.float32,
-    features: Array,
-    slopes: Array,
-    places: Array,
-    numbers: Array,
+    batch: Array, values: Weights, factor: np.float32, features: Array, slopes: Array
 ) -> None:
-    """Writes the features of a batch, and their derivatives by the angle; uses the last two."""
-    for i in range(len(rows)):
-        angle = features[i]
-        angle[:] = values.offsets[0]
-        count = 0
-        for k in range(len(values.phases)):
-            count = note(k, records[rows[i], k], places, numbers, count)
-        add_up(places, numbers, count, values.phases, angle)
-        waves(angle, factor, slopes[i])
+    """Writes the features of a batch, shape (n, d), and their derivatives by the angle.
+
+    What is one-hot is 0 mostly: then it is faster to find what is not.
+    """
+    inputs = batch.shape[1]
+    count = 0
+    for i in range(len(batch)):
+        features[i] = values.offsets[0]
+        for k in range(inputs):
+            count += batch[i, k] != 0
+    if 2 * count > batch.size:
+        add_all(batch, values.phases, features)
+    else:
+        places, numbers = np.empty(inputs, np.int64), np.empty(inputs, np.float32)
+        for i in range(len(batch)):
+            count = 0
+            for k in range(inputs):
+                places[count], numbers[count] = k, batch[i, k]
+                count += batch[i, k] != 0
+            add_up(places, numbers, count, values.phases, features[i])
+    for i in range(len(batch)):
+        waves(features[i], factor, slopes[i])
 
 
 @_compiled
-def note(place: int, number: np.float32, places: Array, numbers: Array, count: int) -> int:
-    """Notes a number that is not 0, and where it stood: what is one-hot is 0 mostly."""
-    places[count], numbers[count] = place, number
-    return count + (number != 0)
+def add_all(batch: Array, rows: Array, out: Array) -> None:
+    """Adds batch @ rows to `out`.
+
+    Five rows at a time: writing and reading `out` for each takes longer than the sums. They go to
+    all records while they are in the nearest cache.
+    """
+    inputs, width = rows.shape
+    k = 0
+    while k + 5 <= inputs:
+        for i in range(len(batch)):
+            x = batch[i]
+            a, b, c, d, e = x[k], x[k + 1], x[k + 2], x[k + 3], x[k + 4]
+            for j in range(width):
+                first = a * rows[k, j] + b * rows[k + 1, j] + c * rows[k + 2, j]
+                out[i, j] += first + d * rows[k + 3, j] + e * rows[k + 4, j]
+        k += 5
+    for left in range(k, inputs):
+        for i in range(len(batch)):
+            for j in range(width):
+                out[i, j] += batch[i, left] * rows[left, j]
 
 
 @_compiled
 def add_up(places: Array, numbers: Array, count: int, rows: Array, out: Array) -> None:
-    """Adds so many rows times their numbers to `out`, shape (D,).
-
-    Five at a time: writing and reading `out` for each takes longer than the sums, and batches are
-    of ten.
-    """
+    """Adds so many rows times their numbers to `out`, shape (D,), five at a time as `add_all`."""
     q = 0
     while q + 5 <= count:
         a, b, c, d, e = numbers[q], numbers[q + 1], numbers[q + 2], numbers[q + 3], numbers[q + 4]
@@ -355,13 +354,46 @@ def trace_pull(head: Array, weight: np.float32, out: Array) -> None:
 
 @_compiled
 def move(
-    gradient: Array, k: int, start: Array, values: Array, velocity: Array, rates: Rates
+    inputs: Array,
+    sent: Array,
+    pull: Array,
+    start: Array,
+    values: Array,
+    velocity: Array,
+    rates: Rates,
 ) -> None:
-    """One row's step with momentum, towards where it began by the proximal weight."""
-    then, now, speed = start[k], values[k], velocity[k]
-    for j in range(len(gradient)):
-        pull = gradient[j]
-        if rates.proximal > 0:
-            pull += rates.proximal * (now[j] - then[j])
-        speed[j] = rates.momentum * speed[j] + pull
-        now[j] -= rates.learning * speed[j]
+    """A step with momentum, towards where it began by the proximal weight.
+
+    Args:
+        inputs: what the weights were multiplied by, shape (n, K), n a multiple of `TEN`.
+        sent: gradients by what came out, shape (n, D); inputs.T @ sent is the weights'.
+        pull: added to it, shape (K, D), or without rows.
+        start: weights, shape (K, D), at the beginning of the round.
+        values: now; changed.
+        velocity: of them; changed.
+        rates: of the step.
+    """
+    last, width = len(inputs) - TEN, values.shape[1]
+    keep = rates.momentum
+    if rates.proximal > 0 or len(pull):
+        for k in range(len(values)):
+            for j in range(width):
+                back = rates.proximal * (values[k, j] - start[k, j])
+                velocity[k, j] = keep * velocity[k, j] + back
+        keep = np.float32(1.0)
+    for k in range(len(pull)):
+        for j in range(width):
+            velocity[k, j] += pull[k, j]
+    for i in range(0, len(inputs), TEN):
+        step = rates.learning if i == last else np.float32(0.0)
+        x, s = inputs[i : i + TEN], sent[i : i + TEN]
+        for k in range(len(values)):
+            a, b, c, d, e = x[0, k], x[1, k], x[2, k], x[3, k], x[4, k]
+            f, g, h, u, v = x[5, k], x[6, k], x[7, k], x[8, k], x[9, k]
+            for j in range(width):
+                one = a * s[0, j] + b * s[1, j] + c * s[2, j] + d * s[3, j] + e * s[4, j]
+                two = f * s[5, j] + g * s[6, j] + h * s[7, j] + u * s[8, j] + v * s[9, j]
+                speed = keep * velocity[k, j] + one + two
+                velocity[k, j] = speed
+                values[k, j] -= step * speed
+        keep = np.float32(1.0)

@@ -16,7 +16,7 @@ class Case:
     """One batch.
 
     Attributes:
-        x: records, shape (n, INPUTS), float32, a third of their numbers 0.
+        x: records, shape (n, INPUTS), float32, some or most of their numbers 0.
         y: class codes, shape (n,).
         terms: of FedAvgR.
         grouped: whether the MMD is that of each class.
@@ -49,7 +49,7 @@ def cases(draw):
     weights = (draw(_weights) for _ in range(3))
     n = draw(st.integers(1, 12))
     x = rng.normal(size=(n, INPUTS)).astype(np.float32)
-    x[rng.random(x.shape) < 0.3] = 0
+    x[rng.random(x.shape) < draw(st.sampled_from([0.3, 0.8]))] = 0
     grouped = centres == "by class"
     return Case(
         x,

@@ -44,7 +44,10 @@ LOCAL = "secure_fl.trainers.networks.local"
 
 
 @pytest.mark.parametrize("model", [FourierModel(3, 5, 8, 0.7), LinearModel(3, 5)])
-@pytest.mark.parametrize(("length", "by_class"), [({"epochs": 2}, False), ({"steps": 5}, True)])
+@pytest.mark.parametrize(
+    ("length", "by_class"),
+    [({"epochs": 2}, False), ({"steps": 5}, True), ({"epochs": 2, "batch_size": 23}, False)],
+)
 def test_training_is_the_same_by_any_gradient(clients, model, length, by_class, monkeypatch):
     """By compiled loops, where they take the model, by the closed form, and by autograd."""
     from secure_fl.federation import Federation
