@@ -23,7 +23,8 @@ from benchmarks._fedrco import (
     split_of,
 )
 from benchmarks._fedrco_curves import Curve, Triple, finite, triple
-from benchmarks._fedrco_kept import Described, Keep
+from benchmarks._fedrco_kept import Keep
+from benchmarks._kept import Described
 from secure_fl.errors import InputError
 from secure_fl.federation import Client, Federation, FixedProbability, QuorumError, checkpoint
 from secure_fl.trainers.linear.server import Adam, Momentum

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from benchmarks._harness import Run, Table, paired
+from benchmarks._kept import Numbers
 from secure_fl.federation import Client, Federation
 
 WIDTH = 100
@@ -81,6 +82,20 @@ class Problem:
         return Federation(
             [Client(each.name, each.features, each.targets) for each in members], seed=self.seed
         )
+
+    def known(self, name: str, rounds: int) -> dict[str, Any]:
+        """What a number of a run on this problem, by the name of the data, is kept by."""
+        training = self.training
+        return {
+            "data": name,
+            "seed": self.seed,
+            "clients": len(self.clients),
+            "width": self.model.width,
+            "rounds": rounds,
+            "epochs": training.epochs,
+            "momentum": training.momentum,
+            "batch": training.batch_size,
+        }
 
     def accuracy(self, parameters: Any) -> float:
         """Of the test records, in percent."""
@@ -156,7 +171,7 @@ def fit(setting: Problem, method: str, rounds: int, told: Settings) -> Callable[
 
 
 def searched(
-    make: Make, name: str, method: str, epochs: int, rounds: int
+    make: Make, numbers: Numbers, name: str, method: str, epochs: int, rounds: int
 ) -> tuple[Settings, float]:
     """Settings and accuracy of the left-out records, by cross-validation for the run's steps.
 
@@ -171,8 +186,14 @@ def searched(
 
     def score(told: Settings) -> float:
         run = fit(setting, method, length, told)
-        return cross_validated(
-            pairs, setting.model, lambda fed: run(fed).parameters, setting.federation
+        return numbers.number(
+            lambda: cross_validated(
+                pairs, setting.model, lambda fed: run(fed).parameters, setting.federation
+            ),
+            **setting.known(name, length),
+            records=f"{FOLDS} folds",
+            method=method,
+            told=told,
         )
 
     return coordinate_search({"learning_rate": RATES, **SEARCHED[method]}, score)
@@ -182,13 +203,22 @@ Score: TypeAlias = Callable[[str, Settings], float]
 """Test accuracy in percent of a method under settings."""
 
 
-def scorer(setting: Problem, rounds: int) -> Score:
-    """What trains and scores a method; equal runs by two names are made once."""
+def scorer(setting: Problem, rounds: int, numbers: Numbers) -> Score:
+    """What trains and scores a method; equal runs by two names are made once.
+
+    Args:
+        setting: the problem.
+        rounds: of a run.
+        numbers: where accuracies are kept, which know the problem.
+    """
 
     @functools.cache
     def trained(kind: str, told: tuple[tuple[str, float], ...]) -> float:
-        state = fit(setting, kind, rounds, dict(told))(setting.federation())
-        return setting.accuracy(state.parameters)
+        def made() -> float:
+            state = fit(setting, kind, rounds, dict(told))(setting.federation())
+            return setting.accuracy(state.parameters)
+
+        return numbers.number(made, method=kind, told=dict(told))
 
     def score(method: str, told: Settings) -> float:
         own = method == "OneShot" or (method in (BY_CLASS, MIXTURE) and "mmd" in told)
@@ -229,6 +259,7 @@ def searches(
     lengths: Mapping[str, int],
     methods: Sequence[str],
     epochs: int,
+    numbers: Numbers,
 ) -> dict[str, Chosen]:
     """What cross-validation chooses for every data set; each method's search is a task.
 
@@ -239,11 +270,12 @@ def searches(
         lengths: rounds by data set.
         methods: that are searched.
         epochs: of a round.
+        numbers: where scores are kept.
     """
     # The longest first, so that no process waits for another at the end.
     tasks = [(name, method) for name in lengths for method in reversed(methods)]
     rounds = [lengths[name] for name, _ in tasks]
-    search = functools.partial(searched, make)
+    search = functools.partial(searched, make, numbers)
     found = pool.map(search, *zip(*tasks, strict=True), [epochs] * len(tasks), rounds)
     by_task = {}
     for (name, method), (told, score) in zip(tasks, found, strict=True):

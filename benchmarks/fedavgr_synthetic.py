@@ -6,7 +6,8 @@ momentum 0.9, batches of 10, 10 local epochs. Table: (u, v) = (0.5, 0.5), 250 ro
 drawn anew with every seed, rates and weights by 3-fold cross-validation on seed 0's. Figure:
 (1, 1), 100 rounds, at those settings and at the largest weight of the grid. Beside the paper's MMD
 stands the one between features of one class. A full run takes about two hours of the processor, a
-third of them for seed 3, one client of which has 42,124 records.
+third of them for seed 3, one client of which has 42,124 records; with --resume the table's
+accuracies and scores are kept, and the figure's are not.
 """
 
 import functools
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks._drawings import save
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, Table, benchmark, spread
+from benchmarks._kept import RESUME, Numbers
 from benchmarks._regularised import (
     ALL,
     ALL_BY_CLASS,
@@ -81,21 +84,30 @@ Array = NDArray[np.float64]
     help="The table's next seed is begun if it should end within them; the first always is.",
 )
 @WORKERS
+@RESUME
 def main(
-    run: Run, rounds: int, figure_rounds: int, epochs: int, seeds: int, minutes: float, workers: int
+    run: Run,
+    rounds: int,
+    figure_rounds: int,
+    epochs: int,
+    seeds: int,
+    minutes: float,
+    workers: int,
+    resume: Path | None,
 ) -> None:
     """Settings by cross-validation, the course of the discrepancy, and accuracies by seed."""
     if run.quick:
         rounds, figure_rounds, epochs, seeds = min(rounds, 3), min(figure_rounds, 3), 1, 1
     run.parameter(rounds=rounds, figure_rounds=figure_rounds, epochs=epochs, minutes=minutes)
     run.parameter(clients=CLIENTS, least=LEAST, width=WIDTH, features="sqrt(2) cos")
+    numbers = Numbers(resume)
     deadline = run.started + 60 * minutes
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         lengths = {TABLE_SET: rounds}
-        chosen = searches(run, pool, _problem, lengths, METHODS, epochs)[TABLE_SET]
+        chosen = searches(run, pool, _problem, lengths, METHODS, epochs, numbers)[TABLE_SET]
         show_chosen(run, table_of_chosen(run), TABLE_SET, chosen)
         _figure(run, pool, chosen, figure_rounds, epochs, min(seeds, FIGURE_SEEDS))
-        work = {TABLE_SET: functools.partial(_trial, rounds, epochs, chosen)}
+        work = {TABLE_SET: functools.partial(_trial, numbers, rounds, epochs, chosen)}
         found = run_trials(run, pool, workers, work, {TABLE_SET: 1}, seeds, deadline)[TABLE_SET]
     run.seeds(*range(min(seeds, FIGURE_SEEDS)), *sorted(found))
     of = columns(found)
@@ -139,9 +151,13 @@ def _problem(name: str, seed: int, epochs: int) -> Problem:
     return problem(clients, CLASSES, test, seed, epochs, rng)
 
 
-def _trial(rounds: int, epochs: int, chosen: Chosen, seed: int) -> dict[str, float]:
+def _trial(
+    numbers: Numbers, rounds: int, epochs: int, chosen: Chosen, seed: int
+) -> dict[str, float]:
     """Test accuracy in percent of every method on one federation."""
-    score, told = scorer(_problem(TABLE_SET, seed, epochs), rounds), chosen.settings
+    setting, told = _problem(TABLE_SET, seed, epochs), chosen.settings
+    numbers = numbers.about(**setting.known(TABLE_SET, rounds), records="test")
+    score = scorer(setting, rounds, numbers)
     return {
         **{method: score(method, told[method]) for method in ("FedAvg", "FedAvgR")},
         **one_by_one(score, told["FedAvgR"]),

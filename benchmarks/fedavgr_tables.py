@@ -4,14 +4,16 @@ After tables 2 and 3 of fedavgr.txt: 10 clients, 2 label shards each, 100 traina
 features sqrt(2) cos(.), momentum 0.9, batches of 10, 300 rounds of 10 local epochs, 10 seeds. Every
 method's learning rate, the regularisers' weights and the proximal weight are chosen by 3-fold
 cross-validation inside the training records, over as many steps as the run has. A full data set
-takes from a quarter of an hour of the processor (vehicle) to days: say which with --data; fewer
-rounds or epochs are said in the parameters, and judge nothing.
+takes from a quarter of an hour of the processor (vehicle) to hours: say which with --data, and with
+--resume what was made is kept, and a run that was killed goes on; fewer rounds or epochs are said
+in the parameters, and judge nothing.
 """
 
 import functools
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
 
 import click
 import numpy as np
@@ -19,6 +21,7 @@ import numpy as np
 from benchmarks._data import LIBSVM_FEATURES, libsvm, mnist
 from benchmarks._federations import clients_of
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, Split, benchmark, paired, spread
+from benchmarks._kept import RESUME, Numbers
 from benchmarks._regularised import (
     BY_CLASS,
     FOLDS,
@@ -77,6 +80,7 @@ MIXED = frozenset({"splice", "vehicle", "dna"})
     help="A data set's next seed is begun if it should end within them; the first always is.",
 )
 @WORKERS
+@RESUME
 @click.option(
     "--by-class", "classes", is_flag=True, help="The MMD between features of one class too."
 )
@@ -88,6 +92,7 @@ def main(
     seeds: int,
     minutes: float,
     workers: int,
+    resume: Path | None,
     classes: bool,
 ) -> None:
     """Trains every method on every data set, with as many seeds as the minutes allow."""
@@ -98,16 +103,17 @@ def main(
     run.parameter(clients=CLIENTS, width=WIDTH, features="sqrt(2) cos", minutes=minutes)
     if classes:
         run.parameter(by_class=True)
+    numbers = Numbers(resume)
     deadline = run.started + 60 * minutes
     methods = [method for method in SEARCHED if classes or method != BY_CLASS]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         lengths = {name: _rounds(name, rounds) for name in names}
-        chosen = searches(run, pool, _problem, lengths, methods, epochs)
+        chosen = searches(run, pool, _problem, lengths, methods, epochs, numbers)
         told = table_of_chosen(run)
         for name, each in chosen.items():
             show_chosen(run, told, name, each)
         work = {
-            name: functools.partial(_trial, name, lengths[name], epochs, chosen[name])
+            name: functools.partial(_trial, numbers, name, lengths[name], epochs, chosen[name])
             for name in names
         }
         size = {name: len(_split(name).y_train) * lengths[name] for name in names}
@@ -142,19 +148,40 @@ def _problem(name: str, seed: int, epochs: int) -> Problem:
     return problem(clients, len(data.classes), (data.X_test, data.y_test), seed, epochs, rng)
 
 
-def _trial(name: str, rounds: int, epochs: int, chosen: Chosen, seed: int) -> dict[str, float]:
+def _trial(
+    numbers: Numbers, name: str, rounds: int, epochs: int, chosen: Chosen, seed: int
+) -> dict[str, float]:
     """Test accuracy in percent of every method on one partition and one draw of features."""
+    setting, told = _problem(name, seed, epochs), chosen.settings
+    numbers = numbers.about(**setting.known(name, rounds), records="test")
+    score, full = scorer(setting, rounds, numbers), told["FedAvgR"]
+    rate = told["FedAvg"]["learning_rate"]
+    found = {
+        **{method: score(method, told[method]) for method in told if method != BY_CLASS},
+        "FL+HC": numbers.number(
+            lambda: _clustered(setting, rounds, rate),
+            method="FL+HC",
+            told={"learning_rate": rate, "warm_up": WARM_UP, "clusters": CLUSTERS},
+        ),
+        **one_by_one(score, full),
+    }
+    if name in MIXED:
+        found[MIXTURE] = score(MIXTURE, full)
+    if BY_CLASS in told:
+        found |= by_class(score, told[BY_CLASS])
+    return found
+
+
+def _clustered(setting: Problem, rounds: int, rate: float) -> float:
+    """Test accuracy in percent of FL+HC."""
     from secure_fl.trainers.networks import clustered_accuracy, fl_hc
 
-    setting = _problem(name, seed, epochs)
-    model, told, score = setting.model, chosen.settings, scorer(setting, rounds)
-    rate = told["FedAvg"]["learning_rate"]
     fed = setting.federation()
-    clustered = last(
+    state = last(
         fed,
         fl_hc(
             fed,
-            model,
+            setting.model,
             start=setting.start,
             rounds=rounds,
             training=replace(setting.training, learning_rate=rate),
@@ -163,17 +190,7 @@ def _trial(name: str, rounds: int, epochs: int, chosen: Chosen, seed: int) -> di
         ),
     )
     sizes = np.array([len(client) for client in setting.clients])
-    full = told["FedAvgR"]
-    found = {
-        **{method: score(method, told[method]) for method in told if method != BY_CLASS},
-        "FL+HC": 100.0 * clustered_accuracy(model, clustered, *setting.test, sizes),
-        **one_by_one(score, full),
-    }
-    if name in MIXED:
-        found[MIXTURE] = score(MIXTURE, full)
-    if BY_CLASS in told:
-        found |= by_class(score, told[BY_CLASS])
-    return found
+    return 100.0 * clustered_accuracy(setting.model, state, *setting.test, sizes)
 
 
 # ---------------------------------------------------------------------------------------- results

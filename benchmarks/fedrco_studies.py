@@ -22,7 +22,7 @@ from benchmarks import _fedrco_compared as compared
 from benchmarks import _fedrco_gradients as gradients
 from benchmarks import _fedrco_views as views
 from benchmarks._fedrco import TESTED, Task
-from benchmarks._fedrco_kept import RESUME, Keep
+from benchmarks._fedrco_kept import Keep
 from benchmarks._fedrco_legs import Map, Went, mapping, setting_of, went
 from benchmarks._fedrco_search import MOST, searched
 from benchmarks._fedrco_studies import (
@@ -38,6 +38,7 @@ from benchmarks._fedrco_studies import (
     wanted,
 )
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark
+from benchmarks._kept import RESUME
 
 SHORT = 6
 """Rounds of --quick: two legs."""

@@ -31,10 +31,11 @@ from benchmarks._fedrco import (
     measured,
 )
 from benchmarks._fedrco_curves import Curve, averaged
-from benchmarks._fedrco_kept import RESUME, Keep
+from benchmarks._fedrco_kept import Keep
 from benchmarks._fedrco_legs import Map, longest_first, mapping, setting_of, went
 from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark, paired
+from benchmarks._kept import RESUME
 from secure_fl.report import figures
 
 SLOWER = 5

@@ -8,9 +8,9 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks import _drawings
 from benchmarks import _regularised as shared
 from benchmarks._harness import Run
+from benchmarks._kept import Numbers
 from benchmarks._synthetic_clients import drawn
 from benchmarks.fedavgr_synthetic import FIGURE_SET, _course, _look, _problem, apart
-from secure_fl.federation import Client
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +87,6 @@ def test_a_look_is_theorem_4_of_the_models_own_features():
         assert gap.max() < 1e-4
 
 
-@pytest.fixture(scope="module")
-def small():
-    """Three clients of 20 records: what is trained on them costs nothing."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 3, 60)
-    clients = [Client(f"c{k}", X[k::3], y[k::3]) for k in range(3)]
-    return shared.problem(clients, 3, (X, y), 0, 1, rng)
-
-
 def test_a_course_looks_at_the_start_and_at_the_shares_of_its_rounds(monkeypatch, small):
     from benchmarks import fedavgr_synthetic as module
 
@@ -111,7 +102,7 @@ def test_equal_runs_are_made_once_and_others_are_not(monkeypatch, small):
     made = []
     fit = shared.fit
     monkeypatch.setattr(shared, "fit", lambda *args: made.append(args[1:]) or fit(*args))
-    score = shared.scorer(small, 2)
+    score = shared.scorer(small, 2, Numbers(None))
     rate = {"learning_rate": 0.3}
     score("FedAvg", rate)
     assert score("FedAvgR", rate) == score("FedAvg", rate) == score(shared.BY_CLASS, rate)
