@@ -42,16 +42,18 @@ from benchmarks._regularised import (
     Problem,
     Settings,
     by_class,
-    columns,
     one_by_one,
     problem,
-    raw_rows,
     run_trials,
     scorer,
     searches,
+    states,
+)
+from benchmarks._regularised_tables import (
+    columns,
+    raw_rows,
     show_chosen,
     show_gains,
-    states,
     table_of_chosen,
     table_of_gains,
 )

@@ -35,14 +35,16 @@ from benchmarks._regularised import (
     Found,
     Problem,
     by_class,
-    columns,
     last,
     one_by_one,
     problem,
-    raw_rows,
     run_trials,
     scorer,
     searches,
+)
+from benchmarks._regularised_tables import (
+    columns,
+    raw_rows,
     show_chosen,
     show_gains,
     table_of_chosen,

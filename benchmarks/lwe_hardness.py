@@ -205,7 +205,7 @@ def problems() -> dict[str, Lwe]:
     import fhe
     from fhe.compiled import compiled_rule
     from fhe.lwe_layout import input_type, read_specs
-    from fhe.public_key import variance_of
+    from fhe.public_noise import variance_of
 
     found = {}
     for failure in (40, 128):

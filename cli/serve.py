@@ -1,16 +1,15 @@
 """`securefl serve`: the long-running parties of encrypted queries over a network."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
+from cli.address import address_options
 from cli.enrol import enrol, identity, quota_option, quotas_of
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
-from cli.output import Output, output_options, with_options
+from cli.output import Output, output_options
+from cli.serve_worker import worker
 from cli.workers import calling_of, hours_option
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -20,22 +19,6 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OF_VOTES = frozenset({"answers_epsilon", "answers_delta", "answers_ledger"})
 
 
-def _address_options(port: int) -> Callable[[Any], Any]:
-    """Adds where a party listens, by default at that port."""
-    options = (
-        click.option("--host", default="127.0.0.1", show_default=True),
-        click.option("--port", default=port, show_default=True, type=click.IntRange(1, 65535)),
-        click.option(
-            "--certificate", type=_file, help="PEM file; needed where others can reach HOST."
-        ),
-        click.option("--certificate-key", type=_file, help="PEM file of its private key."),
-        click.option(
-            "--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data."
-        ),
-    )
-    return partial(with_options, options=options)
-
-
 @click.group()
 def serve() -> None:
     """Answer encrypted queries over a network; docs/service.md shows the way."""
@@ -43,6 +26,7 @@ def serve() -> None:
 
 serve.add_command(identity)
 serve.add_command(enrol)
+serve.add_command(worker)
 
 
 @serve.command()
@@ -51,7 +35,7 @@ serve.add_command(enrol)
 @click.option(
     "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
 )
-@_address_options(8443)
+@address_options(8443)
 @click.option(
     "--queue",
     default=64,
@@ -354,57 +338,3 @@ def client(
         url, config, authority=authority, insecure=insecure, proxy=proxy, note=output.note
     )
     output.result({"answered": answered}, f"stopped; {answered} messages answered")
-
-
-@serve.command()
-@click.option("--name", required=True, help="Of this worker in the members' file.")
-@click.option(
-    "--members", required=True, type=_file, help='Public keys of "evaluator" and its workers.'
-)
-@click.option("--identity", "key", required=True, type=_file, help="Secret file of the worker.")
-@click.option(
-    "--state",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Folder of keys and ciphertexts.",
-)
-@_address_options(8446)
-@click.option(
-    "--room",
-    default=16.0,
-    show_default=True,
-    type=click.FloatRange(0.1),
-    help="GiB of files that are kept; the least lately used go first.",
-)
-@output_options
-def worker(
-    output: Output,
-    name: str,
-    members: Path,
-    key: Path,
-    state: Path,
-    host: str,
-    port: int,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    insecure: bool,
-    room: float,
-) -> None:
-    """Answer slices of batches for an evaluator (`infer --workers`); opens no ciphertext."""
-    from secure_fl.service.extra import check_extra
-
-    check_extra()
-    from secure_fl.service.cluster import read_worker_circle
-    from secure_fl.service.serving import Address, serve
-    from secure_fl.service.slice_worker import SliceWorker
-
-    address = Address(
-        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
-    )
-    address.check()
-    own, circle = read_worker_circle(members, key, name)
-    made = SliceWorker(own, circle, state, int(room * 2**30))
-    output.note(
-        f'worker "{name}" on {host}:{port} (members {circle.fingerprint}); stop it with Ctrl+C'
-    )
-    serve(made.app(), address, stop=made.stop, ending=made.ending)

@@ -6,7 +6,8 @@ from dp.audit import Audit, audit
 from dp.calibration import noise_multiplier
 from dp.errors import BudgetError, InputError, LedgerError, StorageError
 from dp.events import Budget, Event, check_budget
-from dp.ledger import JointLedger, Ledger, book, booked_here
+from dp.joint_ledger import JointLedger
+from dp.ledger import Ledger, book, booked_here
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,

@@ -2,7 +2,7 @@
 
 The circuit's inputs are LWE ciphertexts under s in {0, 1}^(k N), the flattened key of a GLWE scheme
 over R = Z_{2^64}[X]/(X^N + 1). With chi a Gaussian of deviation sigma, rounded to integers; sigma
-is NOISE_FACTOR times what the library states for a fresh encryption of that dimension:
+is `NOISE_FACTOR` times what the library states for a fresh encryption of that dimension:
 
     public key     A uniform in R^(k x k), from a seed;  B = A s + E,  E from chi
     ciphertext     r binary;  (c1, c2) = (A^T r + e1, <B, r> + e2 + m),  e1, e2 from chi
@@ -19,25 +19,7 @@ samples under the same s already. `LibraryError` refuses a dimension or deviatio
 library's 128-bit curve. Ciphertexts are IND-CPA, not CCA: they can be altered in transit, as those
 of the library can.
 
-sigma: TFHE-rs takes 3.1 times the library's deviation at k N = 2048 (its curve for 132 bits). More
-noise is never less secure and costs nothing but room in the failure probability, of which there is
-plenty (2^-44 of a look-up's failure at most, 2^-20 is allowed), so it is 64 times here. That guards
-r, and so every contribution by itself; s stays guarded by the noise of the library's evaluation
-keys. `python -m benchmarks.lwe_hardness` estimates both.
-
-Noise: with r and s fair bits its variance is sigma^2 (k N / 2 + k N / 2 + 1), about 45 sigma at
-k N = 2048; at most sigma^2 (2 k N + 1) whatever r and s are. That is over the keys: for one key a
-quarter of it, <E, 1/2 (1 + X + ...)>, stays the same in every ciphertext and has few degrees of
-freedom, so a single key's noise scatters around the formula. The noise exceeds a fresh
-encryption's, for which the circuit was compiled, so the failure probability is computed anew.
-Every table look-up first rounds its ciphertext to 2 N steps, whose variance
-V = (n / 2 + 1) / (12 (2 N)^2) alone bounds the total from below (n: dimension of the small key).
-Input noise enters a look-up of the rules as a - b: weights whose magnitudes add up to 2, correlated
-at worst (2^2 times the variance), and scaled by at most 2^2 where the compiler aligns widths (2^4):
-AMPLIFICATION = 2^6.
-A Gaussian tail of probability f grows, when the variance grows by
-the share d, by a factor of at most exp(d (ln(1 / f) + 1)). `failure_growth` gives the exponent;
-over 2^-20 is refused.
+The choice of sigma and what its noise does to look-ups: `public_noise`.
 
 This part is ours, not the library's, and wants a review by somebody else. Running times depend on
 the weight of secrets, so let nobody time encryption or key generation closely.
@@ -53,21 +35,20 @@ from pathlib import Path
 import numpy as np
 
 from .code import Ints
-from .compiled import CompiledRule, compiled_rule
+from .compiled import compiled_rule
 from .envelope import read_envelope, write_envelope
-from .errors import FormatError, InputError, LibraryError
+from .errors import FormatError, InputError
 from .frames import operand_frames
 from .keys import SecretKeys, key_parameters
 from .lwe_layout import (
-    WORD_BITS,
     InputType,
     check_rows,
     input_type,
-    read_specs,
     secret_bits,
 )
 from .operands import integers_of
 from .parameters import RuleParameters
+from .public_noise import check_failure, check_security, deviation_of, noise_variance
 from .retirement import refuse_retired
 from .ring import (
     Words,
@@ -83,15 +64,8 @@ PUBLIC_FILE = "public.key"
 PUBLIC_VERSION = 4
 """Keys of versions 1 and 2 fit none of today's circuits; version 3 had the noise of the library's
 own keys, and carried what describes ciphertexts to the evaluator's library."""
-NOISE_FACTOR = 2.0**6
-AMPLIFICATION = 2.0**6
-MAX_GROWTH = 2.0**-20
 _SEED = 32
 _MAX_PUBLIC = 1 << 20
-
-# log2 of the smallest deviation at 128 bits by dimension, as concrete-python 2.11 places every key
-# of its circuits: a line through the stated variances, and a floor of four steps of 2^-64.
-_SLOPE, _BIAS, _FLOOR = -0.02569677871148461, 2.675931372549024, -62.0
 
 
 @dataclass(frozen=True)
@@ -166,7 +140,7 @@ def make_public_key(keys: SecretKeys) -> PublicKey:
     seed = secrets.token_bytes(_SEED)
     k, degree = kind.glwe_dimension, kind.degree
     matrix = expand(seed, (k, k, degree))
-    vector = hide_secret(matrix, secret, _deviation(kind))
+    vector = hide_secret(matrix, secret, deviation_of(kind))
     content = seed + vector.astype("<u8").tobytes()
     made = PublicKey(keys.parameters, keys.evaluation.fingerprint, content)
     _check_round_trip(made, secret)
@@ -194,7 +168,7 @@ def encrypt_digits(digits: Ints, public: PublicKey) -> RingCiphertexts:
     parts = []
     for start in range(0, len(flat), kind.degree):
         message = flat[start : start + kind.degree]
-        mask, body = encrypt_zero(public.matrix, public.vector, _deviation(kind))
+        mask, body = encrypt_zero(public.matrix, public.vector, deviation_of(kind))
         parts += [mask.ravel(), body[: len(message)] + message]
     content = np.concatenate(parts).astype("<u8").tobytes()
     return RingCiphertexts(public.fingerprint, (digits.shape[0], digits.shape[1]), content)
@@ -296,52 +270,6 @@ def to_integers(
     return integers_of(rows.reshape(-1, p.columns, rows.shape[1]), p)
 
 
-def check_security(kind: InputType) -> None:
-    """Refuses less noise than the library's curve of 128 bits asks for at the dimension.
-
-    Raises:
-        LibraryError: so.
-    """
-    least = max(_SLOPE * kind.dimension + _BIAS, _FLOOR)
-    found = math.log2(kind.variance) / 2 if kind.variance > 0 else -math.inf
-    if found < least - 1e-6:
-        raise LibraryError(
-            f"concrete-python: input noise 2^{found:.2f} at dimension {kind.dimension}, 128 bits"
-            f" need 2^{least:.2f}; no public key was made"
-        )
-
-
-def noise_variance(kind: InputType) -> float:
-    """Of a ciphertext's phase, r and s fair bits; a fraction of the torus squared."""
-    return variance_of(kind) * (kind.dimension + 1)
-
-
-def failure_growth(rule: CompiledRule, kind: InputType) -> float:
-    """Bound of ln(failure with the noise of the public key / failure compiled for) of a look-up."""
-    steps = min(
-        (each["params"]["inputLweDimension"] / 2 + 1)
-        / (12 * (2 * each["params"]["polynomialSize"]) ** 2)
-        for each in read_specs(rule.specs)["keyset"]["lweBootstrapKeys"]
-    )
-    worst = variance_of(kind) * (2 * kind.dimension + 1)
-    share = AMPLIFICATION * worst / steps
-    return float(share * (1 - math.log(rule.failure)))
-
-
-def check_failure(rule: CompiledRule, kind: InputType) -> None:
-    """Refuses noise that the circuit was not compiled for.
-
-    Raises:
-        LibraryError: a look-up's failure would grow by more than the share MAX_GROWTH.
-    """
-    growth = failure_growth(rule, kind)
-    if not growth <= MAX_GROWTH:
-        raise LibraryError(
-            f"public key: its noise raises a look-up's failure by the factor"
-            f" e^{growth:.3g}, at most e^{MAX_GROWTH:.3g} is allowed; use other rule parameters"
-        )
-
-
 def save_public_key(folder: Path, public: PublicKey) -> int:
     """Writes `public.key`; returns its bytes."""
     header = {
@@ -377,15 +305,6 @@ def load_public_key(folder: Path) -> PublicKey:
             f"{path}: a key of {len(public.content)} bytes, expected {expected}; get it again"
         )
     return public
-
-
-def variance_of(kind: InputType) -> float:
-    """Of chi, a fraction of the torus squared: NOISE_FACTOR^2 times the library's."""
-    return kind.variance * NOISE_FACTOR**2
-
-
-def _deviation(kind: InputType) -> float:
-    return math.sqrt(variance_of(kind)) * 2.0**WORD_BITS
 
 
 def _checked_kind(parameters: RuleParameters) -> InputType:

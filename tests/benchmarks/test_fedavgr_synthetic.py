@@ -9,6 +9,7 @@ from benchmarks import _drawings
 from benchmarks import _regularised as shared
 from benchmarks._harness import Run
 from benchmarks._kept import Numbers
+from benchmarks._regularised_tables import show_gains, table_of_gains
 from benchmarks._synthetic_clients import drawn
 from benchmarks.fedavgr_synthetic import FIGURE_SET, _course, _look, _problem, apart
 
@@ -133,8 +134,8 @@ def test_gains_are_paired_by_seed_and_by_class_ones_stand_where_they_were_run():
     every = (*names, *shared.OF_CLASSES)
     found = {seed: {method: rng.normal(80, 1) for method in every} for seed in range(6)}
     run = Run(name="x", quick=False, as_json=True)
-    table = shared.table_of_gains(run)
-    first = shared.show_gains(table, "x", found)
+    table = table_of_gains(run)
+    first = show_gains(table, "x", found)
     rows = {row[1]: row for row in table.rows}
     against = {
         "FedAvgR": ("FedAvgR", "FedAvg"),
@@ -153,8 +154,8 @@ def test_gains_are_paired_by_seed_and_by_class_ones_stand_where_they_were_run():
         expected = (np.mean(np.subtract(ours, theirs)), oracle.statistic, oracle.pvalue)
         assert rows[title][3:] == pytest.approx(expected)
     assert first == pytest.approx(rows["FedAvgR"][3])
-    plain = shared.table_of_gains(run)
-    shared.show_gains(plain, "x", {s: {m: each[m] for m in names} for s, each in found.items()})
+    plain = table_of_gains(run)
+    show_gains(plain, "x", {s: {m: each[m] for m in names} for s, each in found.items()})
     assert {row[1] for row in plain.rows} == {"FedAvgR", shared.ALL, *shared.SINGLE.values()}
 
 

@@ -19,7 +19,6 @@ from fhe.frames import frames_of
 from fhe.library import concrete_fhe
 from fhe.lwe_layout import phases, secret_bits
 from fhe.public_key import (
-    NOISE_FACTOR,
     PUBLIC_FILE,
     encrypt_digits,
     encrypt_zero,
@@ -27,9 +26,16 @@ from fhe.public_key import (
     hide_secret,
     load_public_key,
     make_public_key,
-    noise_variance,
     save_public_key,
     to_integers,
+)
+from fhe.public_noise import (
+    MAX_GROWTH,
+    NOISE_FACTOR,
+    check_failure,
+    check_security,
+    failure_growth,
+    noise_variance,
     variance_of,
 )
 
@@ -330,11 +336,11 @@ def test_seeded_inputs_are_refused():
 
 
 def test_less_noise_than_the_curve_is_refused(public):
-    public_key.check_security(public.kind)
+    check_security(public.kind)
     with pytest.raises(LibraryError, match="128 bits"):
-        public_key.check_security(attrs_like(public.kind, variance=public.kind.variance / 1.01))
+        check_security(attrs_like(public.kind, variance=public.kind.variance / 1.01))
     with pytest.raises(LibraryError, match="128 bits"):
-        public_key.check_security(attrs_like(public.kind, degree=public.kind.degree // 2))
+        check_security(attrs_like(public.kind, degree=public.kind.degree // 2))
 
 
 def test_contributors_take_more_noise_than_public_parameters_at_the_dimension():
@@ -350,7 +356,7 @@ def test_the_added_noise_leaves_the_failure_probability_alone(parameters, failur
     rule = attrs.evolve(parameters, failure_exponent=failure)
     compiled = compiled_rule(rule)
     kind = lwe_layout.input_type(compiled.specs)
-    assert public_key.failure_growth(compiled, kind) < public_key.MAX_GROWTH
+    assert failure_growth(compiled, kind) < MAX_GROWTH
     assert rule.lookups * compiled.failure <= 2.0**-failure * (1 + 1e-9)
     with pytest.raises(LibraryError, match="raises a look-up's failure"):
-        public_key.check_failure(compiled, attrs_like(kind, variance=1e-14))
+        check_failure(compiled, attrs_like(kind, variance=1e-14))

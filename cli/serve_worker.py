@@ -1,0 +1,64 @@
+"""`securefl serve worker`: a machine that answers slices of batches for an evaluator."""
+
+from pathlib import Path
+
+import click
+
+from cli.address import address_options
+from cli.output import Output, output_options
+
+_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--name", required=True, help="Of this worker in the members' file.")
+@click.option(
+    "--members", required=True, type=_file, help='Public keys of "evaluator" and its workers.'
+)
+@click.option("--identity", "key", required=True, type=_file, help="Secret file of the worker.")
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder of keys and ciphertexts.",
+)
+@address_options(8446)
+@click.option(
+    "--room",
+    default=16.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    help="GiB of files that are kept; the least lately used go first.",
+)
+@output_options
+def worker(
+    output: Output,
+    name: str,
+    members: Path,
+    key: Path,
+    state: Path,
+    host: str,
+    port: int,
+    certificate: Path | None,
+    certificate_key: Path | None,
+    insecure: bool,
+    room: float,
+) -> None:
+    """Answer slices of batches for an evaluator (`infer --workers`); opens no ciphertext."""
+    from secure_fl.service.extra import check_extra
+
+    check_extra()
+    from secure_fl.service.cluster import read_worker_circle
+    from secure_fl.service.serving import Address, serve
+    from secure_fl.service.slice_worker import SliceWorker
+
+    address = Address(
+        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
+    )
+    address.check()
+    own, circle = read_worker_circle(members, key, name)
+    made = SliceWorker(own, circle, state, int(room * 2**30))
+    output.note(
+        f'worker "{name}" on {host}:{port} (members {circle.fingerprint}); stop it with Ctrl+C'
+    )
+    serve(made.app(), address, stop=made.stop, ending=made.ending)
