@@ -21,6 +21,8 @@ from secure_fl.federation import Client, Federation
 WIDTH = 100
 RATES = [0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00003]
 """At the paper's scale of features; the paper does not say its rate."""
+LARGER = [0.3, 1.0, 3.0]
+"""Tried one after the other while the largest of those tried is the best."""
 GRIDS = {
     "mmd": [1e-4, 1e-3, 1e-2, 1e-1],
     "features": [1e-6, 1e-5, 1e-4, 1e-3, 1e-2],
@@ -184,7 +186,9 @@ def searched(
     # A fold's epochs are shorter by the records that it leaves out.
     length = round(rounds * FOLDS / (FOLDS - 1))
 
-    def score(told: Settings) -> float:
+    @functools.cache
+    def scored(items: tuple[tuple[str, float], ...]) -> float:
+        told = dict(items)
         run = fit(setting, method, length, told)
         return numbers.number(
             lambda: cross_validated(
@@ -196,7 +200,25 @@ def searched(
             told=told,
         )
 
-    return coordinate_search({"learning_rate": RATES, **SEARCHED[method]}, score)
+    def score(told: Settings) -> float:
+        return scored(tuple(told.items()))
+
+    others = SEARCHED[method]
+    first = {name: values[:1] for name, values in others.items()}
+    return coordinate_search({"learning_rate": rates_of(score, first), **others}, score)
+
+
+def rates_of(score: Callable[[Settings], float], others: Mapping[str, list[float]]) -> list[float]:
+    """The rates to try: `RATES`, and larger ones while the largest of those tried is the best."""
+    from secure_fl.trainers.networks import coordinate_search
+
+    rates = RATES
+    for larger in LARGER:
+        best, _ = coordinate_search({"learning_rate": rates, **others}, score)
+        if best["learning_rate"] < rates[0]:
+            break
+        rates = [larger, *rates]
+    return rates
 
 
 Score: TypeAlias = Callable[[str, Settings], float]

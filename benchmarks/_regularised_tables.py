@@ -9,6 +9,7 @@ from benchmarks._regularised import (
     BY_CLASS,
     CLASS_AGAINST_PLAIN,
     CLASS_MOST,
+    LARGER,
     MMD_BY_CLASS,
     MMD_MOST,
     NONE,
@@ -33,7 +34,7 @@ def show_chosen(run: Run, table: Table, name: str, each: Chosen) -> None:
     for method, told in each.settings.items():
         keys = ("learning_rate", "trace", "features", "mmd", "proximal")
         table.add(name, method, *map(told.get, keys), 100 * each.accuracy[method])
-        if told["learning_rate"] in (RATES[0], RATES[-1]):
+        if told["learning_rate"] in (LARGER[-1], RATES[-1]):
             run.note(f"{name}, {method}: its learning rate is at the edge of those tried")
 
 

@@ -98,6 +98,19 @@ def test_a_course_looks_at_the_start_and_at_the_shares_of_its_rounds(monkeypatch
     assert seen[0] is small.start
 
 
+@pytest.mark.parametrize(
+    ("best", "more"), [(0.003, []), (0.1, [0.3]), (0.3, [1.0, 0.3]), (50.0, [3.0, 1.0, 0.3])]
+)
+def test_larger_rates_are_tried_while_the_largest_is_the_best(best, more):
+    """Where 0.1 is the best, 0.3 has been tried too."""
+
+    def score(told):
+        assert told["mmd"] == 1e-4
+        return -abs(np.log(told["learning_rate"] / best))
+
+    assert shared.rates_of(score, {"mmd": [1e-4]}) == [*more, *shared.RATES]
+
+
 def test_equal_runs_are_made_once_and_others_are_not(monkeypatch, small):
     """FedAvg at FedAvgR's rate is FedAvgR without terms; the MMD by class is another run."""
     made = []

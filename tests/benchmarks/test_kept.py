@@ -62,6 +62,7 @@ def test_a_search_that_was_killed_goes_on_to_the_same_end(tmp_path, monkeypatch,
         return fit(*args)
 
     monkeypatch.setattr(shared, "RATES", [0.3, 0.1, 0.03])
+    monkeypatch.setattr(shared, "LARGER", [])
     monkeypatch.setattr(shared, "SEARCHED", {"FedProx": {"proximal": [1e-3, 1e-1]}})
 
     def searched(folder, most=None):
