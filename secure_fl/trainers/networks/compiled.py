@@ -70,7 +70,7 @@ class Descent:
         self._shape = model.classes, model.features, model.width
         terms = regularization or Regularization()
         mmd = 0.0 if centres is None else terms.mmd
-        numbers = (*rates, model.factor, terms.trace, terms.features, mmd)
+        numbers = *rates, model.factor, terms.trace, terms.features, mmd
         self._rates = Rates(*map(np.float32, numbers))
         self._centres = np.zeros((1, model.width), np.float32) if centres is None else centres
         self._start = self._taken_apart(parameters)
@@ -80,6 +80,8 @@ class Descent:
     def run(self, records: Array, labels: Array, order: Array, size: int) -> None:
         """One pass over the records in that order, in batches of that size."""
         weights = self._start, self._values, self._velocity
+        # Every layout of an array would be compiled for by itself, which takes seconds.
+        records, labels = map(np.ascontiguousarray, (records, labels))
         descend(records, labels, order, size, *weights, self._rates, self._centres)
 
     def change(self) -> Array:
@@ -127,23 +129,21 @@ def descend(
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         n = len(rows)
-        batch[n:], features[n:], residual[n:], upstream[n:] = 0.0, 0.0, 0.0, 0.0
+        residual[n:].fill(0.0)
+        upstream[n:].fill(0.0)
         for i in range(n):
-            batch[i] = records[rows[i]]
+            for j in range(records.shape[1]):
+                batch[i, j] = records[rows[i], j]
         map_records(batch[:n], values, rates.factor, features, slopes)
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
-        send_back(labels[rows], residual, values.head, features, rates, centres, upstream)
+        send_back(labels[rows], residual, values.head, features, slopes, rates, centres, upstream)
         if rates.trace > 0:
             trace_pull(values.head, rates.trace, pull)
-        for i in range(n):
-            for j in range(width):
-                upstream[i, j] *= slopes[i, j]
         move(residual, features, pull, start.head, values.head, velocity.head, rates)
-        nothing = pull[:0]
-        move(ones, residual, nothing, start.bias, values.bias, velocity.bias, rates)
-        move(ones, upstream, nothing, start.offsets, values.offsets, velocity.offsets, rates)
-        move(batch, upstream, nothing, start.phases, values.phases, velocity.phases, rates)
+        move(ones, residual, pull[:0], start.bias, values.bias, velocity.bias, rates)
+        move(ones, upstream, pull[:0], start.offsets, values.offsets, velocity.offsets, rates)
+        move(batch, upstream, pull[:0], start.phases, values.phases, velocity.phases, rates)
 
 
 @_compiled
@@ -157,7 +157,8 @@ def map_records(
     inputs = batch.shape[1]
     count = 0
     for i in range(len(batch)):
-        features[i] = values.offsets[0]
+        for j in range(features.shape[1]):
+            features[i, j] = values.offsets[0, j]
         for k in range(inputs):
             count += batch[i, k] != 0
     if 2 * count > batch.size:
@@ -176,10 +177,9 @@ def map_records(
 
 @_compiled
 def add_all(batch: Array, rows: Array, out: Array) -> None:
-    """Adds batch @ rows to `out`.
+    """Adds batch @ rows to `out`, five rows at a time, and to all records while they are near.
 
-    Five rows at a time: writing and reading `out` for each takes longer than the sums. They go to
-    all records while they are in the nearest cache.
+    Writing and reading `out` for each takes longer than the sums.
     """
     inputs, width = rows.shape
     k = 0
@@ -229,9 +229,8 @@ COSINE = tuple(map(np.float32, (2.443315711809948e-5, -1.388731625493765e-3, 4.1
 def waves(angles: Array, factor: np.float32, slopes: Array) -> None:
     """Puts factor cos(.) in place of the angles, shape (D,), and -factor sin(.) into the slopes.
 
-    The single-precision sine and cosine of the Cephes library (Moshier), which differ from this
-    machine's by a rounding. The compiler makes vector instructions of them and none of calls, which
-    are half the time of a step.
+    The single-precision sine and cosine of the Cephes library (Moshier), to a rounding. The
+    compiler makes vector instructions of them and none of calls, which are half the time of a step.
     """
     far = 0
     for j in range(len(angles)):
@@ -280,11 +279,12 @@ def send_back(
     residual: Array,
     head: Array,
     features: Array,
+    slopes: Array,
     rates: Rates,
     centres: Array,
     out: Array,
 ) -> None:
-    """The gradient by the features, of the loss and of the terms that see them.
+    """The gradient by the angles, of the loss and of the terms that see the features.
 
     The MMD pulls all records of a group alike: a class's where `centres` has a row for each, or
     else all records.
@@ -319,6 +319,8 @@ def send_back(
         for k in range(classes):
             for j in range(width):
                 out[i, j] += residual[i, k] * head[k, j]
+        for j in range(width):
+            out[i, j] *= slopes[i, j]
 
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -369,8 +371,7 @@ def move(
         sent: gradients by what came out, shape (n, D); inputs.T @ sent is the weights'.
         pull: added to it, shape (K, D), or without rows.
         start: weights, shape (K, D), at the beginning of the round.
-        values: now; changed.
-        velocity: of them; changed.
+        values, velocity: now, and of them; changed.
         rates: of the step.
     """
     last, width = len(inputs) - TEN, values.shape[1]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fl.trainers.networks import FourierModel, LinearModel, LocalTraining, Regularization
-from secure_fl.trainers.networks.compiled import FAR, Descent, waves
+from secure_fl.trainers.networks.compiled import FAR, Descent, descend, waves
 from secure_fl.trainers.networks.local import Autograd, as_vectors, is_compiled
 from tests.secure_fl.trainers.networks.gradient_cases import CLASSES, INPUTS, cases
 
@@ -91,3 +91,17 @@ def test_small_batches_of_fourier_features_on_the_processor_are_compiled():
 def test_parameters_of_another_model_are_refused():
     with pytest.raises(ValueError, match=r"found shape \(3,\), the model has \(6,\)"):
         Descent(FourierModel(2, 1, 1), np.zeros(3, np.float32), (0.1, 0.0, 0.0), None, None)
+
+
+def test_records_of_any_layout_are_trained_on_by_the_same_machine_code():
+    """A client's records may be every third of a table; compiling takes seconds each time."""
+    model, rng = FourierModel(3, 5, 8, 0.7), np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)
+    changes = []
+    for records, labels in ((X[::3], y[::3]), (X[::3].copy(), y[::3].copy())):
+        descent = Descent(model, model.initial(np.random.default_rng(1)), (0.1, 0.9, 0), None, None)
+        descent.run(records, labels, np.arange(20), 10)
+        changes.append(descent.change())
+    assert np.array_equal(*changes)
+    layouts = {(s[0].layout, s[1].layout) for s in descend.signatures}
+    assert layouts == {("C", "C")}
