@@ -1,7 +1,7 @@
 """Options of where a party of a network listens."""
 
+import functools
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,10 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def address_options(port: int) -> Callable[[Any], Any]:
-    """Adds where a party listens, by default at that port."""
+    """Adds where a party listens, by default at that port, and hands the function `address`.
+
+    That is a `secure_fl.service.serving.Address`, not checked yet.
+    """
     options = (
         click.option("--host", default="127.0.0.1", show_default=True),
         click.option("--port", default=port, show_default=True, type=click.IntRange(1, 65535)),
@@ -25,4 +28,31 @@ def address_options(port: int) -> Callable[[Any], Any]:
             "--insecure", is_flag=True, help="Plain HTTP beyond this machine; not for data."
         ),
     )
-    return partial(with_options, options=options)
+
+    def add(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def command(
+            host: str,
+            port: int,
+            certificate: Path | None,
+            certificate_key: Path | None,
+            insecure: bool,
+            **arguments: Any,
+        ) -> None:
+            from secure_fl.service.extra import check_extra
+
+            check_extra()
+            from secure_fl.service.serving import Address
+
+            address = Address(
+                host=host,
+                port=port,
+                certificate=certificate,
+                key=certificate_key,
+                insecure=insecure,
+            )
+            function(address=address, **arguments)
+
+        return with_options(command, options)
+
+    return add

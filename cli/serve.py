@@ -1,6 +1,7 @@
 """`securefl serve`: the long-running parties of encrypted queries over a network."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options
 from cli.serve_worker import worker
 from cli.workers import calling_of, hours_option
+
+if TYPE_CHECKING:
+    from secure_fl.service.serving import Address
 
 _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -87,11 +91,7 @@ def evaluator(
     federations: tuple[Path, ...],
     key: Path,
     state: Path,
-    host: str,
-    port: int,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    insecure: bool,
+    address: "Address",
     queue: int,
     max_queries: int | None,
     room: float,
@@ -111,28 +111,22 @@ def evaluator(
     With several queriers each one's two files lie in a folder of its name. A federation whose rule
     is masked has no keys: its folder holds federation.json alone.
     """
-    from secure_fl.service.extra import check_extra
+    from attrs import evolve
 
-    check_extra()
     from secure_fl.service.doors import Doors
     from secure_fl.service.evaluator import Evaluator
     from secure_fl.service.evaluator_app import make_app
     from secure_fl.service.limits import Limits
     from secure_fl.service.members import read_member
     from secure_fl.service.registry import load_federations
-    from secure_fl.service.serving import Address, serve
+    from secure_fl.service.serving import serve
 
-    address = Address(
-        host=host,
-        port=port,
-        certificate=certificate,
-        key=certificate_key,
-        insecure=insecure,
-        doors=Doors(per_address=connections),
-    )
+    address = evolve(address, doors=Doors(per_address=connections))
     address.check()
     theirs = {"members", "authority", "batch_hours"}
-    calling = calling_of(workers, members, key, authority, insecure, batch_hours, theirs=theirs)
+    calling = calling_of(
+        workers, members, key, authority, address.insecure, batch_hours, theirs=theirs
+    )
     if calling is not None:
         # What cannot be used is said now, and not by the process that evaluates.
         calling.workers()
@@ -159,7 +153,10 @@ def evaluator(
         step=step,
     )
     made = Evaluator(found, state, limits, calling)
-    output.note(f"evaluator of {len(found)} federations on {host}:{port}; stop it with Ctrl+C")
+    output.note(
+        f"evaluator of {len(found)} federations on {address.host}:{address.port};"
+        " stop it with Ctrl+C"
+    )
     serve(make_app(made, grace=grace), address, stop=made.stop, ending=made.ending)
 
 

@@ -1,11 +1,15 @@
 """`securefl serve worker`: a machine that answers slices of batches for an evaluator."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.address import address_options
 from cli.output import Output, output_options
+
+if TYPE_CHECKING:
+    from secure_fl.service.serving import Address
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -37,28 +41,19 @@ def worker(
     members: Path,
     key: Path,
     state: Path,
-    host: str,
-    port: int,
-    certificate: Path | None,
-    certificate_key: Path | None,
-    insecure: bool,
+    address: "Address",
     room: float,
 ) -> None:
     """Answer slices of batches for an evaluator (`infer --workers`); opens no ciphertext."""
-    from secure_fl.service.extra import check_extra
-
-    check_extra()
     from secure_fl.service.cluster import read_worker_circle
-    from secure_fl.service.serving import Address, serve
+    from secure_fl.service.serving import serve
     from secure_fl.service.slice_worker import SliceWorker
 
-    address = Address(
-        host=host, port=port, certificate=certificate, key=certificate_key, insecure=insecure
-    )
     address.check()
     own, circle = read_worker_circle(members, key, name)
     made = SliceWorker(own, circle, state, int(room * 2**30))
     output.note(
-        f'worker "{name}" on {host}:{port} (members {circle.fingerprint}); stop it with Ctrl+C'
+        f'worker "{name}" on {address.host}:{address.port} (members {circle.fingerprint});'
+        " stop it with Ctrl+C"
     )
     serve(made.app(), address, stop=made.stop, ending=made.ending)
