@@ -80,8 +80,6 @@ class Descent:
     def run(self, records: Array, labels: Array, order: Array, size: int) -> None:
         """One pass over the records in that order, in batches of that size."""
         weights = self._start, self._values, self._velocity
-        # Every layout of an array would be compiled for by itself, which takes seconds.
-        records, labels = map(np.ascontiguousarray, (records, labels))
         descend(records, labels, order, size, *weights, self._rates, self._centres)
 
     def change(self) -> Array:
@@ -125,7 +123,7 @@ def descend(
     features = np.zeros((room, width), np.float32)
     slopes, upstream = np.empty_like(features), np.zeros_like(features)
     residual, ones = np.zeros((room, classes), np.float32), np.ones((room, 1), np.float32)
-    pull = np.zeros((classes, width), np.float32)
+    pull = np.zeros((classes if rates.trace > 0 else 0, width), np.float32)
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         n = len(rows)
@@ -138,7 +136,7 @@ def descend(
         for i in range(n):
             residual_of(features[i], labels[rows[i]], values, n, residual[i])
         send_back(labels[rows], residual, values.head, features, slopes, rates, centres, upstream)
-        if rates.trace > 0:
+        if len(pull):
             trace_pull(values.head, rates.trace, pull)
         move(residual, features, pull, start.head, values.head, velocity.head, rates)
         move(ones, residual, pull[:0], start.bias, values.bias, velocity.bias, rates)

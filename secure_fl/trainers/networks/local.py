@@ -72,10 +72,14 @@ def network_of(client: Client, model: Model, device: str) -> Network:
 
 
 def records_of(client: Client, device: str) -> tuple[Tensor, Tensor]:
-    """The client's records as tensors, kept in its cache."""
+    """The client's records as tensors, kept in its cache.
+
+    Row by row, whatever the client's arrays are: compiled loops are compiled for a layout, which
+    takes seconds.
+    """
     key = f"records {device}"
     if key not in client.cache:
-        y = torch.from_numpy(np.asarray(client.targets, dtype=np.int64)).to(device)
+        y = torch.from_numpy(np.ascontiguousarray(client.targets, dtype=np.int64)).to(device)
         client.cache[key] = (to_tensor(client.features, device), y)
     found: tuple[Tensor, Tensor] = client.cache[key]
     return found

@@ -314,9 +314,9 @@ def scores(network: Network, X: Array, *, batch: int = 256) -> Array:
 
 
 def to_tensor(X: Any, device: torch.device | str = "cpu") -> Tensor:
-    """Features, dense or CSR, as a float32 tensor."""
+    """Features, dense or CSR, as a float32 tensor, row by row."""
     dense = X.toarray() if hasattr(X, "toarray") else X
-    return torch.from_numpy(np.array(dense, dtype=np.float32)).to(device)
+    return torch.from_numpy(np.array(dense, dtype=np.float32, order="C")).to(device)
 
 
 def _dense(widths: tuple[int, ...]) -> list[nn.Module]:
