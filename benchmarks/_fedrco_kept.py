@@ -6,13 +6,12 @@ refused, not silently mixed.
 """
 
 import math
-import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks._fedrco_curves import Curve
-from benchmarks._kept import Described, digest, keep, kept
+from benchmarks._kept import Described, digest, keep, kept, slug
 from secure_fl.errors import InputError
 from secure_fl.files import make_folder
 
@@ -71,6 +70,5 @@ class Keep:
     def _path(self, run: Described) -> Path:
         task = run["task"]
         words = f"{task['method']} {task['data']} {task['partition']} {task['clients']}"
-        slug = re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
         rounds = f"-{task['rounds']}" if task["rounds"] else ""
-        return self.folder / f"{slug}-{digest(task)[:12]}{rounds}.json"
+        return self.folder / f"{slug(words)}-{digest(task)[:12]}{rounds}.json"

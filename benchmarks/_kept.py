@@ -72,6 +72,11 @@ def digest(content: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def slug(words: str) -> str:
+    """Words as a part of a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
 def _difference(found: Described, wanted: Described) -> str:
     """The first setting of which a file has another value, with both; "" where it has none.
 
@@ -109,8 +114,7 @@ class Numbers:
         if self.folder is None:
             return make()
         whole = {**self.known, **task}
-        name = re.sub(r"[^a-z0-9]+", "-", whole["data"].lower()).strip("-")
-        path = self.folder / f"{name}-{digest(whole)[:20]}.json"
+        path = self.folder / f"{slug(whole['data'])}-{digest(whole)[:20]}.json"
         run = {"task": whole, "settings": {}}
         found = kept(path, run, "number")
         if found is None:

@@ -185,6 +185,7 @@ def searched(
     pairs = folds(setting.clients, FOLDS, rng)
     # A fold's epochs are shorter by the records that it leaves out.
     length = round(rounds * FOLDS / (FOLDS - 1))
+    numbers = numbers.about(**setting.known(name, length), records=f"{FOLDS} folds", method=method)
 
     @functools.cache
     def scored(items: tuple[tuple[str, float], ...]) -> float:
@@ -194,9 +195,6 @@ def searched(
             lambda: cross_validated(
                 pairs, setting.model, lambda fed: run(fed).parameters, setting.federation
             ),
-            **setting.known(name, length),
-            records=f"{FOLDS} folds",
-            method=method,
             told=told,
         )
 

@@ -5,7 +5,7 @@ over 10 clients of at least 100 records, 100 trainable random Fourier features s
 momentum 0.9, batches of 10, 10 local epochs. Table: (u, v) = (0.5, 0.5), 250 rounds, a federation
 drawn anew with every seed, rates and weights by 3-fold cross-validation on seed 0's. Figure:
 (1, 1), 100 rounds, at those settings and at the largest weight of the grid. Beside the paper's MMD
-stands the one between features of one class. A full run takes about two hours of the processor, a
+stands the one between features of one class. A full run takes about an hour of the processor, a
 third of them for seed 3, one client of which has 42,124 records; with --resume the table's
 accuracies and scores are kept, and the figure's are not.
 """
