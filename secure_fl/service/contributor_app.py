@@ -167,7 +167,10 @@ class ContributorService:
         def told(reached: bool) -> None:
             self._reached = reached
 
-        answer_listed(self.contributor, self._channel, self._stop, self._busy, told)
+        # Whether the evaluator is there is known when it answers: the first call must not wait.
+        first = not self._reached
+        line = self._channel
+        answer_listed(self.contributor, line, self._stop, self._busy, told, at_once=first)
 
 
 def make_contributor_app(service: ContributorService) -> FastAPI:

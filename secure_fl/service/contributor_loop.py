@@ -39,6 +39,8 @@ def answer_listed(
     stop: threading.Event,
     busy: threading.Lock,
     told: Callable[[bool], None],
+    *,
+    at_once: bool = False,
 ) -> None:
     """Waits for batches once, and answers those that are there; a turn of the loop.
 
@@ -50,12 +52,14 @@ def answer_listed(
         stop: set to end after the batch at hand.
         busy: held while a batch is at hand.
         told: hears after every call whether the evaluator could be reached.
+        at_once: do not wait where there is none.
     """
+    wait = 0.0 if at_once else WAIT
     try:
         if contributor.manifest.summed:
-            work = _offered(contributor, channel, stop)
+            work = _offered(contributor, channel, stop, wait)
         else:
-            work = _listed(contributor, channel)
+            work = _listed(contributor, channel, wait)
         told(True)
         for serve in work:
             with busy:
@@ -68,17 +72,17 @@ def answer_listed(
         stop.wait(2.0)
 
 
-def _listed(contributor: Contributor, channel: Channel) -> list[Callable[[], None]]:
+def _listed(contributor: Contributor, channel: Channel, wait: float) -> list[Callable[[], None]]:
     """What serves the batches that wait for an encrypted contribution."""
-    listed = channel.expect("GET", f"/asked?wait={WAIT:.0f}", what="asking for batches")
+    listed = channel.expect("GET", f"/asked?wait={wait:.0f}", what="asking for batches")
     return [partial(_serve, contributor, channel, batch) for batch in _names(listed)]
 
 
 def _offered(
-    contributor: Contributor, channel: Channel, stop: threading.Event
+    contributor: Contributor, channel: Channel, stop: threading.Event, wait: float
 ) -> list[Callable[[], None]]:
     """What serves the next masked sum, if there is one."""
-    path = f"/sums?wait={WAIT:.0f}&holds={','.join(contributor.setups.names)}"
+    path = f"/sums?wait={wait:.0f}&holds={','.join(contributor.setups.names)}"
     found = channel.granted("GET", path, what="asking for sums")
     if found.status == 202:
         return []

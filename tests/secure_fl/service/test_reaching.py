@@ -193,6 +193,41 @@ def test_an_evaluator_that_is_not_there_is_asked_about(players):
         channel.call("GET", "/asked")
 
 
+class Noted(Channel):
+    """Remembers what it asked for, and fails while it is told to."""
+
+    def __init__(self, *how):
+        super().__init__(*how)
+        self.asked, self.fails = [], False
+
+    def call(self, method, path, body=b""):
+        if self.fails:
+            raise ServiceError("the line is cut")
+        self.asked.append(path)
+        return super().call(method, path, body)
+
+
+def test_a_contributor_knows_at_once_that_the_evaluator_is_there(players):
+    """Its first call waited 20 seconds for a batch, and so did whoever waited for its health."""
+    channel = Noted(players.running.url(), players.member("north"), players.manifest)
+    service = ContributorService(players.contributor("north"), channel)
+    service.start()
+    try:
+        wait_until(lambda: len(channel.asked) == 2)
+        assert service.reached
+        assert channel.asked == ["/asked?wait=0", "/asked?wait=20"]
+        channel.fails = True
+        players.open(FIRST)  # the call that waits comes back
+        wait_until(lambda: not service.reached)
+        channel.asked.clear()
+        channel.fails = False
+        wait_until(lambda: service.reached)
+        assert channel.asked[0] == "/asked?wait=0"
+    finally:
+        service.stop()
+        service.finish()
+
+
 # ------------------------------------------------------------------------------------- reasons
 
 
