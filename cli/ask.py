@@ -11,6 +11,7 @@ from cli.judged import ask_in_turn, labels_to_judge_by
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.masked import OF_DISTANCES, ask_masked, distance_option, telling, unknown_option
 from cli.output import Output, output_options, show_classes
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 from cli.query import keep_audit, keys_option, rows_option, some_audit
 
 if TYPE_CHECKING:
@@ -35,19 +36,19 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
 
 
 @click.command()
-@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("queries", type=EXISTING_FILE)
+@click.option("--run", required=True, type=EXISTING)
 @keys_option
 @click.option(
     "--identity",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="Secret file of the querier that asks; by it federation.json knows which one it is.",
 )
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
 @click.option(
     "--authority",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="PEM file of who signed its certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
@@ -83,7 +84,7 @@ def _kept_audit(desk: "Desk", batch: str) -> "Audit":
 )
 @click.option(
     "--audit-file",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="The batch's audit secret: written where absent, else read; default: beside the keys.",
 )
 @click.option("--batch", help="Name of the query batch; default: new.")

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, FILE, FOLDER
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "benchmarks"
@@ -86,7 +87,7 @@ def list_benchmarks(output: Output) -> None:
     "--out",
     default=Path("results"),
     show_default=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Folder of the results, one NAME.json each; an older one is replaced.",
 )
 @click.option(
@@ -157,12 +158,12 @@ def _wanted(known: Collection[str], names: tuple[str, ...], *, everything: bool)
 
 
 @bench.command()
-@click.argument("folder", default=Path("results"), type=click.Path(path_type=Path))
+@click.argument("folder", default=Path("results"), type=ANY_PATH)
 @click.option(
     "--out",
     default=Path("benchmarks.html"),
     show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="The page; an older one is replaced.",
 )
 @output_options

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.output import Output, output_options
+from cli.paths import EXISTING, EXISTING_FILE
 
 if TYPE_CHECKING:
     from secure_fl.heads.confidence import Point
 
 
 @click.command()
-@click.argument("public", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("public", type=EXISTING_FILE)
+@click.option("--run", required=True, type=EXISTING)
 @click.option(
     "--share",
     type=click.FloatRange(0, 1, min_open=True),

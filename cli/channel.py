@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import click
 
 from cli.output import Output, with_options
+from cli.paths import EXISTING_FILE
 
 CHANNEL = ("members", "identity", "host", "port", "certificate", "certificate_key", "insecure")
 """Names of the options."""
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def channel_options(command: _Command) -> _Command:
@@ -20,10 +20,10 @@ def channel_options(command: _Command) -> _Command:
     options = (
         click.option(
             "--members",
-            type=_file,
+            type=EXISTING_FILE,
             help='--runtime service: everybody\'s public keys, the one of "server" among them.',
         ),
-        click.option("--identity", type=_file, help="--runtime service: the server's key."),
+        click.option("--identity", type=EXISTING_FILE, help="--runtime service: the server's key."),
         click.option("--host", default="127.0.0.1", show_default=True, help="--runtime service."),
         click.option(
             "--port",
@@ -32,8 +32,12 @@ def channel_options(command: _Command) -> _Command:
             type=click.IntRange(1, 65535),
             help="--runtime service.",
         ),
-        click.option("--certificate", type=_file, help="--runtime service: PEM file, for TLS."),
-        click.option("--certificate-key", type=_file, help="--runtime service: its private key."),
+        click.option(
+            "--certificate", type=EXISTING_FILE, help="--runtime service: PEM file, for TLS."
+        ),
+        click.option(
+            "--certificate-key", type=EXISTING_FILE, help="--runtime service: its private key."
+        ),
         click.option("--insecure", is_flag=True, help="--runtime service: HTTP; not for data."),
     )
     added: _Command = with_options(command, options)

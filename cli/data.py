@@ -9,6 +9,7 @@ import click
 from cli.calibrate import calibrate
 from cli.given import refuse_given
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 from cli.prepare import prepare, schema
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _SHOWN = 100
 """Classes of a client that a table lists before it counts the rest."""
 
-_source = click.argument("source", type=click.Path(exists=True, path_type=Path))
-_out = click.argument("out", type=click.Path(path_type=Path))
+_source = click.argument("source", type=EXISTING)
+_out = click.argument("out", type=ANY_PATH)
 
 
 def read_options(function: Any) -> Any:
@@ -198,7 +199,7 @@ def _by_class(row: Sequence[int], classes: Sequence[str]) -> str:
     help="A model folder, or package:NAME; for photos also pixels:N, which needs no model.",
 )
 @click.option("--text-column", default="text", show_default=True, help="csv: the text.")
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder that keeps features.")
+@click.option("--cache", type=ANY_PATH, help="Folder that keeps features.")
 @click.option(
     "--long-texts",
     type=click.Choice(["cut", "refuse"]),
@@ -208,7 +209,7 @@ def _by_class(row: Sequence[int], classes: Sequence[str]) -> str:
 )
 @click.option(
     "--labels",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="photos: a csv with the columns file, label and perhaps client; else a folder a class.",
 )
 @click.option(

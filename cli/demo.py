@@ -5,12 +5,13 @@ from pathlib import Path
 import click
 
 from cli.output import Output, human_bytes, output_options
+from cli.paths import ANY_PATH
 
 
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="Of the split over clients.")
 @click.option("--queries", type=click.IntRange(1), help="Test digits; default: 20, or 10.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep the files in this new folder.")
+@click.option("--keep", type=ANY_PATH, help="Keep the files in this new folder.")
 @click.option("--network", is_flag=True, help="Three contributors, all parties as processes.")
 @output_options
 def demo(output: Output, seed: int, queries: int | None, keep: Path | None, network: bool) -> None:

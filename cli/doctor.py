@@ -5,13 +5,11 @@ from pathlib import Path
 import click
 
 from cli.output import Output, output_options
-
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
-_folder = click.Path(exists=True, file_okay=False, path_type=Path)
+from cli.paths import EXISTING_FILE, EXISTING_FOLDER
 
 
 @click.command()
-@click.argument("folder", required=False, type=_folder)
+@click.argument("folder", required=False, type=EXISTING_FOLDER)
 @click.option(
     "--node-config",
     "config",
@@ -23,13 +21,13 @@ _folder = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--server", metavar="URL", help="The same of a training server or an evaluator.")
 @click.option(
     *("--root-certificates", "--authority", "authority"),
-    type=_file,
+    type=EXISTING_FILE,
     help="PEM file of who signed their certificates; default: ca.pem in FOLDER, else the system's.",
 )
 @click.option(
     "--auth-supernode-private-key",
     "key",
-    type=_file,
+    type=EXISTING_FILE,
     help="As `flower node`; default: node in FOLDER.",
 )
 @click.option("--insecure", is_flag=True, help="The SuperLink speaks plain HTTP.")

@@ -9,6 +9,7 @@ import click
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, output_options, with_options
+from cli.paths import ANY_PATH, EXISTING_FILE
 
 if TYPE_CHECKING:
     from dp import Audit
@@ -95,9 +96,7 @@ def dp() -> None:
 
 
 @dp.command()
-@click.argument(
-    "public", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-)
+@click.argument("public", required=False, type=EXISTING_FILE)
 @promise_options(required=True)
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
 @click.option("--columns", type=click.IntRange(1), help="Features of a record, without PUBLIC.")
@@ -188,14 +187,14 @@ _OF_PUBLIC_RECORDS = frozenset({"clients", "batch_size", "runs", "scale", "seed"
 
 
 @dp.command()
-@click.argument("source", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("source", type=EXISTING_FILE)
+@click.argument("out", type=ANY_PATH)
 @promise_options(required=True)
 @click.option("--smoothing", type=click.Choice(["sure", "none", "oracle"]), default="sure")
 @click.option(
     "--no-guarantee", is_flag=True, help="Allow --smoothing oracle, whose release has no guarantee."
 )
-@click.option("--ledger", type=click.Path(path_type=Path), help="The data set's books; needed.")
+@click.option("--ledger", type=ANY_PATH, help="The data set's books; needed.")
 @output_options
 def release(
     output: Output,
@@ -252,7 +251,7 @@ def release(
 
 
 @dp.command()
-@click.argument("ledger", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("ledger", type=EXISTING_FILE)
 @click.option("--delta", type=float, required=True, help="At which to state epsilon.")
 @output_options
 def account(output: Output, ledger: Path, delta: float) -> None:

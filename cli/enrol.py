@@ -5,9 +5,7 @@ from pathlib import Path
 import click
 
 from cli.output import Output, output_options
-
-_folder = click.Path(exists=True, file_okay=False, path_type=Path)
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+from cli.paths import EXISTING_FILE, EXISTING_FOLDER, FILE
 
 quota_option = click.option(
     "--quota",
@@ -19,7 +17,7 @@ quota_option = click.option(
 
 
 @click.command()
-@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("key", type=FILE)
 @output_options
 def identity(output: Output, key: Path) -> None:
     """Make a secret file KEY alone; `securefl identity new` makes all that a party needs."""
@@ -30,7 +28,7 @@ def identity(output: Output, key: Path) -> None:
 
 
 @click.command()
-@click.argument("run", type=_folder)
+@click.argument("run", type=EXISTING_FOLDER)
 @click.option(
     "--member",
     "named",
@@ -39,7 +37,9 @@ def identity(output: Output, key: Path) -> None:
     help='Public keys of a party: of every client, of "evaluator" and of "querier", or of queriers'
     " by names of their own as NAME=querier:KEYS.",
 )
-@click.option("--members", type=_file, help="A list of them all (securefl identity gather).")
+@click.option(
+    "--members", type=EXISTING_FILE, help="A list of them all (securefl identity gather)."
+)
 @click.option(
     "--querier",
     "asking",

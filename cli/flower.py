@@ -7,6 +7,7 @@ import click
 
 from cli.methods import Rounds
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING_FILE, FILE
 from cli.scaling import MOMENTS
 
 
@@ -32,7 +33,7 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 
 
 @flower.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=ANY_PATH)
 @click.option("--clients", required=True, help="Names, with commas, in the order of every sum.")
 @click.option("--classes", required=True, help="Class names, with commas.")
 @click.option("--out", required=True, help="Run folder that the server writes the model to.")
@@ -50,7 +51,7 @@ def _setting(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> d
 )
 @click.option(
     "--public",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="--scaling range: a file of public records: every feature is scaled to [0, 1] by its"
     " ranges there.",
 )
@@ -158,7 +159,7 @@ def _public_ranges(path: Path) -> dict[str, str]:
 
 
 @flower.command()
-@click.argument("key", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("key", type=FILE)
 @output_options
 def identity(output: Output, key: Path) -> None:
     """Make a signature key KEY alone; `securefl identity new` makes all that a party needs."""
@@ -166,9 +167,6 @@ def identity(output: Output, key: Path) -> None:
 
     public = write_identity(key)
     output.result({"key": str(key), "public": public}, public)
-
-
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @flower.command()
@@ -184,13 +182,13 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--root-certificates",
     "authority",
-    type=_file,
+    type=EXISTING_FILE,
     help="PEM file of who signed the SuperLink's certificate; default: the system's.",
 )
 @click.option(
     "--auth-supernode-private-key",
     "key",
-    type=_file,
+    type=EXISTING_FILE,
     help="The node's key, where the SuperLink knows its nodes by their keys.",
 )
 @click.option("--insecure", is_flag=True, help="Plain HTTP, without node authentication.")

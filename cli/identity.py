@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from cli.output import Output, output_options
-
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+from cli.paths import EXISTING_FILE, FILE, FOLDER
 
 
 @click.group()
@@ -15,10 +14,12 @@ def identity() -> None:
 
 
 @identity.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", type=FOLDER)
 @click.option("--name", help="Of the party, as everybody lists it; default: the folder's.")
 @click.option(
-    "--keep", type=_file, help="A secret file that it has already (serve or flower identity)."
+    "--keep",
+    type=EXISTING_FILE,
+    help="A secret file that it has already (serve or flower identity).",
 )
 @click.option(
     "--querier",
@@ -42,8 +43,8 @@ def new(output: Output, folder: Path, name: str | None, keep: Path | None, queri
 
 
 @identity.command()
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("files", nargs=-1, required=True, type=_file)
+@click.argument("out", type=FILE)
+@click.argument("files", nargs=-1, required=True, type=EXISTING_FILE)
 @output_options
 def gather(output: Output, out: Path, files: tuple[Path, ...]) -> None:
     """Write the list of members OUT from FILES: *.member of all parties, or lists."""

@@ -20,6 +20,7 @@ from cli.masked import (
     unknown_option,
 )
 from cli.output import Output, human_bytes, output_options
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 from cli.query import SUFFIX, keys_option, rows_option, run_option
 from cli.workers import OF_WORKERS, answered_by, calling_of, workers_options
 
@@ -36,14 +37,14 @@ _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
 
 
 @click.command()
-@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=EXISTING)
 @click.option(
     "--mode",
     type=click.Choice(["encrypted", "masked", "simulate", "plain"]),
     help="Default: masked if the rule of RUN is masked or votes, else encrypted. masked, simulate"
     " and plain classify QUERIES here, without keys; plain takes exact measures.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="encrypted: the answer file.")
+@click.option("--out", type=ANY_PATH, help="encrypted: the answer file.")
 @click.option("--top", type=click.IntRange(1), help="plain: the best classes of each query.")
 @click.option(
     "--unknown-above",
@@ -71,7 +72,7 @@ _OF_THE_CLEAR = frozenset({"top", "unknown_above"})
 @distance_option
 @click.option(
     "--calibrate",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="masked: labelled public queries; accuracy by distance, on standard error.",
 )
 @unknown_option

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cli.output import Output, human_bytes, output_options
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 from secure_fl.crypto.passphrase import PASSPHRASE_VARIABLE
 
 
@@ -14,7 +15,7 @@ def passphrase_option(function: Any) -> Any:
     """--passphrase-file; without it the environment variable, then a prompt."""
     return click.option(
         "--passphrase-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help=f"First line is the passphrase; default: ${PASSPHRASE_VARIABLE}, else a prompt.",
     )(function)
 
@@ -47,8 +48,8 @@ def keys() -> None:
 
 
 @keys.command()
-@click.argument("run", type=click.Path(exists=True, path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.argument("run", type=EXISTING)
+@click.option("--out", required=True, type=ANY_PATH, help="A new folder.")
 @click.option(
     "--engine",
     type=click.Choice(["tfhe", "bgv"]),
@@ -131,7 +132,7 @@ def new(
 
 
 @keys.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", type=EXISTING)
 @output_options
 def inspect(output: Output, folder: Path) -> None:
     """Say in plain sentences what the keys in FOLDER are for and who can read what."""
@@ -143,7 +144,7 @@ def inspect(output: Output, folder: Path) -> None:
 
 
 @keys.command()
-@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.argument("folder", type=EXISTING)
 @passphrase_option
 @output_options
 def check(output: Output, folder: Path, passphrase_file: Path | None) -> None:

@@ -8,17 +8,17 @@ import click
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, output_options
+from cli.paths import EXISTING, EXISTING_FILE, EXISTING_FOLDER, FILE
 
 if TYPE_CHECKING:
     from secure_fl.heads.explaining import Explanation
     from secure_fl.heads.forgetting import Erasure
 
-_run = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_run = click.argument("run", type=EXISTING_FOLDER)
 _client = click.option("--client", required=True, help="Whose head.")
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _ledgers = click.option(
     "--ledgers",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=EXISTING_FOLDER,
     help="Folder of the clients' books; default: where training booked.",
 )
 
@@ -26,7 +26,9 @@ _ledgers = click.option(
 @click.command()
 @_run
 @_client
-@click.option("--add", "new", required=True, type=_file, help="Client file of the new records.")
+@click.option(
+    "--add", "new", required=True, type=EXISTING_FILE, help="Client file of the new records."
+)
 @click.option("--seed", default=0, show_default=True, help="Of batches that are clusters.")
 @click.option("--again", is_flag=True, help="Take records that the head has already.")
 @_ledgers
@@ -93,26 +95,26 @@ def update(
 @click.option(
     "--records",
     required=True,
-    type=_file,
+    type=EXISTING_FILE,
     help="Numbers of the records as they came, from 0; or a client file with the records.",
 )
 @click.option(
     "--identity",
     required=True,
-    type=_file,
+    type=EXISTING_FILE,
     help="The client's secret file, which signs the receipt (securefl identity new).",
 )
 @click.option(
     "--search",
     "places",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="Look for copies here too: a file or folder, such as a cache; more than once.",
 )
 @click.option(
     "--receipt",
     "copy",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="A copy of the receipt, which lies beside the head.",
 )
 @_ledgers
@@ -206,11 +208,11 @@ def receipt() -> None:
 
 
 @receipt.command()
-@click.argument("path", metavar="RECEIPT", type=_file)
+@click.argument("path", metavar="RECEIPT", type=EXISTING_FILE)
 @click.option(
     "--federation",
     "run",
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="Run folder or federation.json that lists the client's key.",
 )
 @click.option("--client", help="--federation: who signed.")
@@ -248,7 +250,7 @@ def verify(
 @click.command()
 @_run
 @_client
-@click.argument("queries", type=_file)
+@click.argument("queries", type=EXISTING_FILE)
 @click.option("--row", default=0, show_default=True, help="Which query of the file, from 0.")
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Records told.")
 @read_options
@@ -333,7 +335,7 @@ def _explanation(found: "Explanation", classes: tuple[str, ...], top: int) -> st
 @click.option(
     "--records",
     "source",
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="Client file, or folder of them, that the heads were trained on.",
 )
 @click.option("--seed", default=0, show_default=True, help="That they were trained with.")

@@ -6,9 +6,7 @@ from typing import Any
 import click
 
 from cli.output import Output, output_options
-
-_folder = click.Path(exists=True, file_okay=False, path_type=Path)
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
+from cli.paths import ANY_PATH, EXISTING_FILE, EXISTING_FOLDER, FILE
 
 
 @click.group()
@@ -17,8 +15,8 @@ def members() -> None:
 
 
 @members.command()
-@click.argument("run", type=_folder)
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("run", type=EXISTING_FOLDER)
+@click.option("--out", required=True, type=FILE)
 @click.option(
     "--join",
     multiple=True,
@@ -66,9 +64,11 @@ def propose(
 
 
 @members.command()
-@click.argument("successor", type=_file)
+@click.argument("successor", type=EXISTING_FILE)
 @click.option("--member", "name", required=True, help='A client, a querier or "evaluator".')
-@click.option("--identity", "key", required=True, type=_file, help="The member's secret file.")
+@click.option(
+    "--identity", "key", required=True, type=EXISTING_FILE, help="The member's secret file."
+)
 @output_options
 def sign(output: Output, successor: Path, name: str, key: Path) -> None:
     """Sign SUCCESSOR as one of its members; look at its clients and its fingerprint first."""
@@ -87,8 +87,8 @@ def sign(output: Output, successor: Path, name: str, key: Path) -> None:
 
 
 @members.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@click.argument("successor", type=_file)
+@click.argument("run", type=ANY_PATH)
+@click.argument("successor", type=EXISTING_FILE)
 @output_options
 def adopt(output: Output, run: Path, successor: Path) -> None:
     """Take SUCCESSOR over as the federation of RUN; nobody has to train anew.

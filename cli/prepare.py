@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 
 if TYPE_CHECKING:
     from secure_fl.data.schemas import Prepared, Schema
@@ -41,10 +42,10 @@ def _spelling(function: Any) -> Any:
     "--from",
     "public",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A csv file of PUBLIC records: what it holds is told to everybody.",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new file.")
+@click.option("--out", required=True, type=ANY_PATH, help="A new file.")
 @click.option("--label-column", default="label", show_default=True, help="The class.")
 @click.option("--ignore-column", multiple=True, help="A column to leave out.")
 @click.option("--category", "categories", multiple=True, help="A column of codes, not numbers.")
@@ -112,15 +113,15 @@ def _show_schema(output: Output, made: "Schema", out: Path, remarks: Sequence[st
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", type=EXISTING)
 @click.option(
     "--schema",
     "shared",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="The schema that all parties share.",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("--out", required=True, type=ANY_PATH, help="A new folder.")
 @click.option("--unlabelled", is_flag=True, help="Queries without a class, as NAME.npy.")
 @_spelling
 @output_options

@@ -10,6 +10,7 @@ import click
 from cli.data import make_read_options, read_options
 from cli.keys import get_passphrase, new_batch, passphrase_option
 from cli.output import Output, human_bytes, output_options, show_classes
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 
 if TYPE_CHECKING:
     from fhe.audit import Audit
@@ -18,25 +19,21 @@ if TYPE_CHECKING:
 
 SUFFIX = ".contribution"
 
-run_option = click.option(
-    "--run", type=click.Path(exists=True, path_type=Path), help="The run folder."
-)
-keys_option = click.option(
-    "--keys", type=click.Path(exists=True, path_type=Path), help="Key folder."
-)
+run_option = click.option("--run", type=EXISTING, help="The run folder.")
+keys_option = click.option("--keys", type=EXISTING, help="Key folder.")
 rows_option = click.option("--rows", help="Queries to take, start:stop from 0; default: all.")
 
 
 @click.command()
-@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("queries", type=EXISTING_FILE)
+@click.option("--run", required=True, type=EXISTING)
 @click.option(
     "--keys",
     required=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="Folder with the querier's public.key; no other key is needed or read.",
 )
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder to send.")
+@click.option("--out", required=True, type=ANY_PATH, help="Folder to send.")
 @click.option(
     "--client",
     "clients",
@@ -46,7 +43,7 @@ rows_option = click.option("--rows", help="Queries to take, start:stop from 0; d
 @click.option("--audit", type=click.IntRange(1), help="Mix in this many known answers.")
 @click.option(
     "--audit-file",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="The batch's audit secret: written where absent, else read; not for the evaluator.",
 )
 @click.option("--batch", help="Name of the query batch, the same at every client; default: new.")
@@ -155,17 +152,17 @@ def keep_audit(audit: "Audit | None", path: Path | None, batch: str) -> None:
 
 
 @click.command()
-@click.argument("answer", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--keys", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--run", required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("answer", type=EXISTING_FILE)
+@click.option("--keys", required=True, type=EXISTING)
+@click.option("--run", required=True, type=EXISTING)
 @click.option(
     "--audit-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="Check the batch's known answers; one wrong answer refuses the whole batch.",
 )
 @click.option(
     "--against",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="Another evaluator's answer to the same contributions, that must agree.",
 )
 @passphrase_option

@@ -8,34 +8,36 @@ import click
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, output_options
+from cli.paths import EXISTING, EXISTING_FILE, EXISTING_FOLDER, FILE
 
 if TYPE_CHECKING:
     from secure_fl.data import ReadOptions
 
-_folder = click.Path(exists=True, file_okay=False, path_type=Path)
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command()
-@click.argument("run", type=_folder)
+@click.argument("run", type=EXISTING_FOLDER)
 @click.option(
     "--out",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="The page; an older one is replaced.",
 )
 @click.option(
     "--ledgers",
-    type=click.Path(exists=True, path_type=Path),
+    type=EXISTING,
     help="Folder of the clients' ledgers, NAME.jsonl; of a trainer's run its ledger, a file.",
 )
-@click.option("--keys", type=_folder, help="Folder of the querier's keys; no secret is opened.")
 @click.option(
-    "--contributions", type=_folder, help="Folder of contributions, to count what was sent."
+    "--keys", type=EXISTING_FOLDER, help="Folder of the querier's keys; no secret is opened."
 )
-@click.option("--answer", "answers", multiple=True, type=_file, help="An answer, to count it.")
-@click.option("--test", type=_file, help="Labelled records that no client trained on.")
-@click.option("--rounds", type=_file, help="The log of a trainer's rounds.")
+@click.option(
+    "--contributions", type=EXISTING_FOLDER, help="Folder of contributions, to count what was sent."
+)
+@click.option(
+    "--answer", "answers", multiple=True, type=EXISTING_FILE, help="An answer, to count it."
+)
+@click.option("--test", type=EXISTING_FILE, help="Labelled records that no client trained on.")
+@click.option("--rounds", type=EXISTING_FILE, help="The log of a trainer's rounds.")
 @click.option(
     "--label-counts",
     is_flag=True,

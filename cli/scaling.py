@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.output import Output, with_options
+from cli.paths import EXISTING_FILE
 
 if TYPE_CHECKING:
     from secure_fl.data import Dataset, ReadOptions, Scaling
@@ -25,7 +26,7 @@ _OPTIONS = (
     ),
     click.option(
         "--public",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help="--scaling range: a labelled file of public records, whose ranges are taken.",
     ),
 )

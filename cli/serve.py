@@ -10,14 +10,12 @@ from cli.enrol import enrol, identity, quota_option, quotas_of
 from cli.given import refuse_given
 from cli.heads import VOTES_DELTA
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING_FILE, EXISTING_FOLDER, FILE
 from cli.serve_worker import worker
 from cli.workers import calling_of, hours_option
 
 if TYPE_CHECKING:
     from secure_fl.service.serving import Address
-
-_folder = click.Path(exists=True, file_okay=False, path_type=Path)
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 _OF_VOTES = frozenset({"answers_epsilon", "answers_delta", "answers_ledger"})
@@ -34,11 +32,11 @@ serve.add_command(worker)
 
 
 @serve.command()
-@click.argument("federations", nargs=-1, required=True, type=_folder)
-@click.option("--identity", "key", required=True, type=_file, help="Secret file of the evaluator.")
+@click.argument("federations", nargs=-1, required=True, type=EXISTING_FOLDER)
 @click.option(
-    "--state", required=True, type=click.Path(path_type=Path), help="Folder for batches at work."
+    "--identity", "key", required=True, type=EXISTING_FILE, help="Secret file of the evaluator."
 )
+@click.option("--state", required=True, type=ANY_PATH, help="Folder for batches at work.")
 @address_options(8443)
 @click.option(
     "--queue",
@@ -82,8 +80,12 @@ serve.add_command(worker)
     metavar="NAME=URL",
     help="A machine with `serve worker` that answers batches; once for each.",
 )
-@click.option("--members", type=_file, help='--workers: keys of "evaluator" and all workers.')
-@click.option("--authority", type=_file, help="--workers: PEM of who signed their certificates.")
+@click.option(
+    "--members", type=EXISTING_FILE, help='--workers: keys of "evaluator" and all workers.'
+)
+@click.option(
+    "--authority", type=EXISTING_FILE, help="--workers: PEM of who signed their certificates."
+)
 @hours_option
 @output_options
 def evaluator(
@@ -161,11 +163,11 @@ def evaluator(
 
 
 @serve.command()
-@click.argument("run", type=_folder)
+@click.argument("run", type=EXISTING_FOLDER)
 @click.option("--client", required=True, help="Whose head in RUN answers.")
 @click.option(
     "--keys",
-    type=_folder,
+    type=EXISTING_FOLDER,
     help="Folder with the querier's public.key, or of several with NAME/public.key each; none for"
     " the rule masked.",
 )
@@ -182,17 +184,17 @@ def evaluator(
 @click.option("--answers-delta", type=float, default=VOTES_DELTA, show_default=True, help="Of it.")
 @click.option(
     "--answers-ledger",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="Rule votes: book of the answers; default: answers.jsonl in STATE.",
 )
-@click.option("--identity", "key", required=True, type=_file, help="Secret file of the client.")
+@click.option(
+    "--identity", "key", required=True, type=EXISTING_FILE, help="Secret file of the client."
+)
 @click.option("--evaluator", "url", required=True, help="https://HOST:PORT of the evaluator.")
-@click.option("--authority", type=_file, help="PEM file of who signed its certificate.")
+@click.option("--authority", type=EXISTING_FILE, help="PEM file of who signed its certificate.")
 @click.option("--insecure", is_flag=True, help="Call the evaluator by plain HTTP.")
 @click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
-@click.option(
-    "--state", required=True, type=click.Path(path_type=Path), help="Folder of its memory."
-)
+@click.option("--state", required=True, type=ANY_PATH, help="Folder of its memory.")
 @click.option("--port", default=8444, show_default=True, help="Of /health and /metrics, loopback.")
 @click.option(
     "--min-quorum",
@@ -313,7 +315,9 @@ def contributor(
     metavar="SETTINGS",
     help="As `flower node`: NAME=VALUE NAME=VALUE, or a .toml file.",
 )
-@click.option("--authority", type=_file, help="PEM file of who signed the server's certificate.")
+@click.option(
+    "--authority", type=EXISTING_FILE, help="PEM file of who signed the server's certificate."
+)
 @click.option("--insecure", is_flag=True, help="Call the server by plain HTTP.")
 @click.option("--proxy", help="http://HOST:PORT of a proxy; the environment's is not used.")
 @output_options

@@ -7,23 +7,27 @@ import click
 
 from cli.address import address_options
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING_FILE
 
 if TYPE_CHECKING:
     from secure_fl.service.serving import Address
-
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
 @click.option("--name", required=True, help="Of this worker in the members' file.")
 @click.option(
-    "--members", required=True, type=_file, help='Public keys of "evaluator" and its workers.'
+    "--members",
+    required=True,
+    type=EXISTING_FILE,
+    help='Public keys of "evaluator" and its workers.',
 )
-@click.option("--identity", "key", required=True, type=_file, help="Secret file of the worker.")
+@click.option(
+    "--identity", "key", required=True, type=EXISTING_FILE, help="Secret file of the worker."
+)
 @click.option(
     "--state",
     required=True,
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="Folder of keys and ciphertexts.",
 )
 @address_options(8446)

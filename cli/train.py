@@ -12,6 +12,7 @@ from cli.given import refuse_given
 from cli.heads import show_heads
 from cli.methods import chosen_method, method_options
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING, EXISTING_FILE
 from cli.scaling import chosen_scaling, clip_for_moments, moments_option, scaling_options
 from cli.train_promises import RECORD_LEVEL, incomplete, promise_of, refuse_options_of_others
 from cli.trainers import (
@@ -24,8 +25,8 @@ from secure_fl.trainers.settings import Settings
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The run folder.")
+@click.argument("source", type=EXISTING)
+@click.option("--out", required=True, type=ANY_PATH, help="The run folder.")
 @click.option("--classes", help="Class names, separated by commas; default: those in the files.")
 @scaling_options
 @moments_option
@@ -35,7 +36,7 @@ from secure_fl.trainers.settings import Settings
 @click.option("--smoothing", type=click.Choice(["sure", "none"]), default="sure")
 @click.option(
     "--ledgers",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="Folder of the clients' books; default: CLIENTS.ledgers beside their folder.",
 )
 @click.option(
@@ -54,14 +55,14 @@ from secure_fl.trainers.settings import Settings
 @click.option("--superlink", help="--runtime flower: its name in Flower's config.toml.")
 @click.option(
     "--federation",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A federation.json made elsewhere: SOURCE is one party's data (a client's file, or a"
     " folder of them) and only its heads are trained.",
 )
 @channel_options
 @click.option(
     "--tuned",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     help="A file of `securefl tune --out`: heads take the best settings of it.",
 )
 @click.option(

@@ -8,6 +8,7 @@ import click
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, human_bytes, output_options, show_classes, with_options
+from cli.paths import EXISTING, EXISTING_FILE, FILE
 from secure_fl.trainers.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ _OPTIONS = (
     ),
     click.option(
         "--test",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help="Say how well this labelled file is classified; methods by rounds after every round.",
     ),
     click.option(
         "--checkpoint",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FILE,
         help="method: kept after every round; where it exists, the run goes on from it.",
     ),
     click.option("--client-epsilon", type=float, help="method: noise that hides a whole client."),
@@ -57,13 +58,13 @@ _OPTIONS = (
     ),
     click.option(
         "--class-texts",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=EXISTING_FILE,
         help="kahm-record-private, private-gradient: JSON of public texts that describe the"
         " classes; whoever writes them must not look at records.",
     ),
     click.option(
         "--ledger",
-        type=click.Path(dir_okay=False, path_type=Path),
+        type=FILE,
         help="Noise of sums: books of the whole federation; default: each client's own.",
     ),
 )
@@ -161,8 +162,8 @@ def show_model(
 
 
 @click.command()
-@click.argument("model", type=click.Path(exists=True, path_type=Path))
-@click.argument("queries", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("model", type=EXISTING)
+@click.argument("queries", type=EXISTING_FILE)
 @click.option("--rows", help="Records to take, start:stop from 0; default: all.")
 @read_options
 @output_options

@@ -9,6 +9,7 @@ import click
 from cli.data import make_read_options, read_options
 from cli.given import refuse_given
 from cli.output import Output, output_options
+from cli.paths import ANY_PATH, EXISTING
 from cli.scaling import chosen_scaling, scaling_options
 
 
@@ -38,10 +39,10 @@ def _range(text: str) -> tuple[float, float]:
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", type=EXISTING)
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="Heads: a file with what was tried, for `train --tuned`.",
 )
 @click.option("--batch-sizes", callback=_listed(int), help="Heads: e.g. 2,5,20,100.")

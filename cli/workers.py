@@ -8,13 +8,13 @@ import click
 
 from cli.given import refuse_given
 from cli.output import with_options
+from cli.paths import EXISTING_FILE
 
 if TYPE_CHECKING:
     from secure_fl.service.cluster import Calling, Remote
     from secure_fl.service.slice_job import Dropped
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_file = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 OF_WORKERS = frozenset({"members", "identity", "authority", "insecure", "batch_hours"})
 """Options by which an evaluator's workers are called."""
@@ -39,10 +39,16 @@ def workers_options(command: _Command) -> _Command:
             help="encrypted: machines with `securefl serve worker` that answer; once for each.",
         ),
         click.option(
-            "--members", type=_file, help='--workers: public keys of "evaluator" and all workers.'
+            "--members",
+            type=EXISTING_FILE,
+            help='--workers: public keys of "evaluator" and all workers.',
         ),
-        click.option("--identity", type=_file, help="--workers: the evaluator's secret file."),
-        click.option("--authority", type=_file, help="--workers: PEM of who signed certificates."),
+        click.option(
+            "--identity", type=EXISTING_FILE, help="--workers: the evaluator's secret file."
+        ),
+        click.option(
+            "--authority", type=EXISTING_FILE, help="--workers: PEM of who signed certificates."
+        ),
         click.option("--insecure", is_flag=True, help="--workers: plain HTTP; not for data."),
         hours_option,
     )
