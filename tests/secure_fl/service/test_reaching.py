@@ -194,7 +194,7 @@ def test_an_evaluator_that_is_not_there_is_asked_about(players):
 
 
 class Noted(Channel):
-    """Remembers what it asked for, and fails while it is told to."""
+    """Remembers how it asked for batches, and fails while it is told to."""
 
     def __init__(self, *how):
         super().__init__(*how)
@@ -203,7 +203,8 @@ class Noted(Channel):
     def call(self, method, path, body=b""):
         if self.fails:
             raise ServiceError("the line is cut")
-        self.asked.append(path)
+        if path.startswith("/asked"):
+            self.asked.append(path)
         return super().call(method, path, body)
 
 
@@ -213,9 +214,9 @@ def test_a_contributor_knows_at_once_that_the_evaluator_is_there(players):
     service = ContributorService(players.contributor("north"), channel)
     service.start()
     try:
-        wait_until(lambda: len(channel.asked) == 2)
+        wait_until(lambda: len(channel.asked) >= 2)
         assert service.reached
-        assert channel.asked == ["/asked?wait=0", "/asked?wait=20"]
+        assert channel.asked[:2] == ["/asked?wait=0", "/asked?wait=20"]
         channel.fails = True
         players.open(FIRST)  # the call that waits comes back
         wait_until(lambda: not service.reached)
