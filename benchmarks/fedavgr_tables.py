@@ -59,6 +59,8 @@ WARM_UP, CLUSTERS = 10, 2
 
 MNIST_ROUNDS = 20
 METHODS = ("OneShot", "FedAvg", "FedProx", "FL+HC", "FedAvgR")
+PEERS = frozenset({"OneShot", "FedProx", "FL+HC"})
+"""What the paper compares with beside averaging; more than half of the time."""
 MIXED = frozenset({"splice", "vehicle", "dna"})
 """Data sets on which gathered estimates of the feature distribution stand beside pooled moments."""
 
@@ -83,6 +85,7 @@ MIXED = frozenset({"splice", "vehicle", "dna"})
 )
 @WORKERS
 @RESUME
+@click.option("--without-peers", "alone", is_flag=True, help="FedAvg and FedAvgR alone.")
 @click.option(
     "--by-class", "classes", is_flag=True, help="The MMD between features of one class too."
 )
@@ -95,6 +98,7 @@ def main(
     minutes: float,
     workers: int,
     resume: Path | None,
+    alone: bool,
     classes: bool,
 ) -> None:
     """Trains every method on every data set, with as many seeds as the minutes allow."""
@@ -105,9 +109,12 @@ def main(
     run.parameter(clients=CLIENTS, width=WIDTH, features="sqrt(2) cos", minutes=minutes)
     if classes:
         run.parameter(by_class=True)
+    if alone:
+        run.parameter(without_peers=True)
     numbers = Numbers(resume)
     deadline = run.started + 60 * minutes
-    methods = [method for method in SEARCHED if classes or method != BY_CLASS]
+    left_out = {*(PEERS if alone else ()), *(() if classes else (BY_CLASS,))}
+    methods = [method for method in SEARCHED if method not in left_out]
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         lengths = {name: _rounds(name, rounds) for name in names}
         chosen = searches(run, pool, _problem, lengths, methods, epochs, numbers)
@@ -157,16 +164,17 @@ def _trial(
     setting, told = _problem(name, seed, epochs), chosen.settings
     numbers = numbers.about(**setting.known(name, rounds), records="test")
     score, full = scorer(setting, rounds, numbers), told["FedAvgR"]
-    rate = told["FedAvg"]["learning_rate"]
     found = {
         **{method: score(method, told[method]) for method in told if method != BY_CLASS},
-        "FL+HC": numbers.number(
+        **one_by_one(score, full),
+    }
+    if not PEERS.isdisjoint(told):
+        rate = told["FedAvg"]["learning_rate"]
+        found["FL+HC"] = numbers.number(
             lambda: _clustered(setting, rounds, rate),
             method="FL+HC",
             told={"learning_rate": rate, "warm_up": WARM_UP, "clusters": CLUSTERS},
-        ),
-        **one_by_one(score, full),
-    }
+        )
     if name in MIXED:
         found[MIXTURE] = score(MIXTURE, full)
     if BY_CLASS in told:
@@ -213,7 +221,8 @@ def _show(run: Run, trials: dict[str, Found], more: tuple[str, ...]) -> None:
     differences = []
     for name, found in trials.items():
         of = columns(found)
-        main_table.add(name, len(found), *(spread(of[method], 2) for method in METHODS))
+        known = (spread(of[method], 2) if method in of else None for method in METHODS)
+        main_table.add(name, len(found), *known)
         single.add(
             name,
             len(found),
