@@ -11,6 +11,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -278,10 +279,12 @@ def prove_writable(path: Path, size: int) -> None:
 
 
 def _try_name(target: Path) -> None:
-    """Raises OSError if the file system does not take the name."""
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    os.close(handle)
-    target.unlink()
+    """Raises OSError if the file system does not take the name.
+
+    In a folder of its own: a process that is killed here must not leave a file that is empty.
+    """
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".room", dir=target.parent) as folder:
+        (Path(folder) / target.name).touch(exist_ok=False)
 
 
 def _allocate(handle: int, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import dp
+from secure_fl.files import prove_writable
 from tests.cli.command import SECUREFL, hear_interrupts, refused, securefl
 from tests.secure_fl.methods import own
 
@@ -260,3 +262,18 @@ def test_an_encryption_that_fails_leaves_no_contribution(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a"]
     with pytest.raises(InputError, match="exists already"), new_files(tmp_path / "out", ["a"]):
         pass
+
+
+def test_a_place_is_tried_without_a_file_of_its_name(tmp_path, monkeypatch):
+    """A process killed meanwhile left an empty checkpoint, which the next one refused."""
+    opened, made = [], os.open
+
+    def noted(path, *how, **more):
+        opened.append(Path(path))
+        return made(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    prove_writable(tmp_path / "checkpoint", 10)
+    assert any(path.name == "checkpoint" for path in opened)
+    assert tmp_path / "checkpoint" not in opened
+    assert not list(tmp_path.iterdir())
