@@ -283,8 +283,11 @@ def _try_name(target: Path) -> None:
 
     In a folder of its own: a process that is killed here must not leave a file that is empty.
     """
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".room", dir=target.parent) as folder:
-        (Path(folder) / target.name).touch(exist_ok=False)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".room", dir=target.parent) as folder:
+            (Path(folder) / target.name).touch(exist_ok=False)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(target)) from problem
 
 
 def _allocate(handle: int, size: int) -> None:
