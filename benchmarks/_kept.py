@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from cli.paths import FOLDER
 from fhe.envelope import write_atomic
 from secure_fl.errors import InputError
 from secure_fl.files import make_folder, read_json_object
@@ -23,7 +24,7 @@ MAX_BYTES = 2**28
 
 RESUME = click.option(
     "--resume",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="A folder that keeps every run: another call with it goes on to the same figures.",
 )
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 
 from benchmarks._harness import Run, benchmark
+from cli.paths import EXISTING_FOLDER
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "benchmarks" / "_defended.py"
@@ -70,7 +71,7 @@ class Version:
     click.option(
         "--before",
         required=True,
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        type=EXISTING_FOLDER,
         help="Checkout of the version to compare with.",
     ),
 )

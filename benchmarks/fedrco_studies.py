@@ -39,6 +39,7 @@ from benchmarks._fedrco_studies import (
 )
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark
 from benchmarks._kept import RESUME
+from cli.paths import ANY_PATH
 
 SHORT = 6
 """Rounds of --quick: two legs."""
@@ -66,7 +67,7 @@ SHORT = 6
 @click.option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:N or auto.")
 @click.option(
     "--rates",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     help="A saved full run of fedrco_tables whose rates are taken for MNIST.",
 )
 @click.option("--rate", multiple=True, help="METHOD=RATE instead, for every data set; repeatable.")

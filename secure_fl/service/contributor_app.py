@@ -168,9 +168,14 @@ class ContributorService:
             self._reached = reached
 
         # Whether the evaluator is there is known when it answers: the first call must not wait.
-        first = not self._reached
-        line = self._channel
-        answer_listed(self.contributor, line, self._stop, self._busy, told, at_once=first)
+        answer_listed(
+            self.contributor,
+            self._channel,
+            self._stop,
+            self._busy,
+            told,
+            at_once=not self._reached,
+        )
 
 
 def make_contributor_app(service: ContributorService) -> FastAPI:
