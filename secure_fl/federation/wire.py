@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -117,10 +118,15 @@ def measure(value: Value) -> tuple[int, int]:
     Nothing is copied.
     """
     header, arrays = _take_apart(value)
-    text = json.dumps({"kind": KIND, **header}, allow_nan=False, sort_keys=True)
     head, _ = _frame(_kinds(arrays))
-    n_bytes = len(text.encode()) + len(head) + sum(a.nbytes for a in arrays) + _FRAMING
+    n_bytes = (
+        len(_header_text(header).encode()) + len(head) + sum(a.nbytes for a in arrays) + _FRAMING
+    )
     return n_bytes, sum(a.size for a in arrays if a.dtype.kind == "f")
+
+
+def _header_text(header: Mapping[str, Any]) -> str:
+    return json.dumps({"kind": KIND, **header}, allow_nan=False, sort_keys=True)
 
 
 def measure_tree(structure: Structure, leaves: Sequence[Leaf]) -> tuple[int, int]:
@@ -130,7 +136,7 @@ def measure_tree(structure: Structure, leaves: Sequence[Leaf]) -> tuple[int, int
 
 
 class CompactSizes(dict[tuple[int, ...], tuple[int, int]]):
-    """What `measure` says of trees of one structure, measured when first asked for.
+    """What `measure` says of trees of one structure, found when first asked for.
 
     The key is the number of values that each sparse or low-rank leaf has.
     """
@@ -138,12 +144,60 @@ class CompactSizes(dict[tuple[int, ...], tuple[int, int]]):
     def __init__(self, structure: Structure) -> None:
         super().__init__()
         self._structure = structure
+        self._form: _Form | None = None
 
     def __missing__(self, kept: tuple[int, ...]) -> tuple[int, int]:
+        if self._form is None:
+            self._form = _Form(self._structure, len(kept))
         if len(self) >= 4096:
             self.clear()
-        found = self[kept] = measure(_blank(self._structure, iter(kept)))
+        found = self[kept] = self._form.sizes(kept)
         return found
+
+
+class _Form:
+    """The arrays of a structure's trees, as far as all of them have the same.
+
+    Messages of a few thousand different lengths come in a round: asking the library for the frame
+    of each would take longer than the round's sums.
+    """
+
+    def __init__(self, structure: Structure, counts: int) -> None:
+        ones = [1] * counts
+        header, arrays = _take_apart(_blank(structure, iter(ones)))
+        # The header says how many arrays there are, and not how long.
+        self._text = len(_header_text(header).encode())
+        self._types = [a.dtype for a in arrays]
+        self._shapes = [a.shape for a in arrays]
+        self._order = _frame(_kinds(arrays))[1]
+        self._heads: dict[tuple[int, ...], int] = {}
+        self._grows: list[tuple[int, int, int]] = []
+        for which in range(counts):
+            ones[which] = 2
+            _, more = _take_apart(_blank(structure, iter(ones)))
+            ones[which] = 1
+            for place, (few, many) in enumerate(zip(arrays, more, strict=True)):
+                axes = enumerate(zip(few.shape, many.shape, strict=True))
+                self._grows += [(place, axis, which) for axis, (a, b) in axes if a < b]
+
+    def sizes(self, kept: tuple[int, ...]) -> tuple[int, int]:
+        """What `measure` says of a tree whose leaves have so many values."""
+        shapes = [list(shape) for shape in self._shapes]
+        for place, axis, which in self._grows:
+            shapes[place][axis] += kept[which] - 1
+        numbers = [math.prod(shape) for shape in shapes]
+        lengths = [n * t.itemsize for n, t in zip(numbers, self._types, strict=True)]
+        n_bytes = self._text + self._head(shapes, lengths) + sum(lengths) + _FRAMING
+        return n_bytes, sum(n for n, t in zip(numbers, self._types, strict=True) if t.kind == "f")
+
+    def _head(self, shapes: list[list[int]], lengths: list[int]) -> int:
+        """How long the library's head is: as long as that of numbers with as many digits."""
+        ends = accumulate(lengths[i] for i in self._order)
+        digits = tuple([len(str(n)) for n in chain(*shapes, ends)])
+        if digits not in self._heads:
+            kinds = tuple((t.str, tuple(s)) for t, s in zip(self._types, shapes, strict=True))
+            self._heads[digits] = len(_frame(kinds)[0])
+        return self._heads[digits]
 
 
 @lru_cache(maxsize=64)

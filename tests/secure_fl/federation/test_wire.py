@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from fhe import envelope
 from fhe.errors import FormatError
-from secure_fl.federation import FederationError, SparseArray, broadcastable, wire
+from secure_fl.federation import FederationError, LowRank, SparseArray, broadcastable, wire
+from secure_fl.federation.codes import PackedCodes
+from secure_fl.federation.trees import flatten
 from tests.secure_fl.federation.steps import Ridge
 
 ARRAYS = st.one_of(
@@ -101,6 +103,29 @@ def test_numpy_numbers_and_sparse_arrays_come_back():
     assert type(found["n"]) is np.float32
     assert found["n"] == np.float32(0.1)
     assert found["s"].dense().tolist() == [-1.0, 0.0, 1.0]
+
+
+LENGTHS = st.one_of(st.integers(0, 12), st.integers(95, 105), st.integers(1240, 1260))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(LENGTHS, LENGTHS, LENGTHS), min_size=1, max_size=4))
+def test_a_trees_size_is_known_from_the_lengths_of_its_leaves(lengths: list[tuple[int, ...]]):
+    """Lengths around those at which a number of the header has a digit more."""
+    for few, many, pairs in lengths:
+        tree = {
+            "dense": np.zeros((2, 3), np.float32),
+            "sparse": [_sparse(few), _sparse(many)],
+            "codes": PackedCodes.of(np.zeros(5), 3, 1.0),
+            "pairs": (LowRank(np.zeros(pairs), np.zeros((pairs, 2))),),
+        }
+        size = wire.measure_tree(*flatten(tree))
+        assert size == wire.measure(tree)
+        assert size[0] == len(wire.encode(tree))
+
+
+def _sparse(length: int) -> SparseArray:
+    return SparseArray(np.arange(length), np.zeros(length), 2000)
 
 
 def test_strided_arrays_are_sent_in_their_order():
