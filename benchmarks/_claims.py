@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from benchmarks import _fedavgr_claims as fedavgr
 from benchmarks import _fednewton_claims as newton
 from benchmarks import _fednl_claims as fednl
-from benchmarks import _fedrco_compared as fedrco
+from benchmarks import _fedrco_claims as fedrco
 from benchmarks import _kahm_claims as kahm
 from benchmarks._papers import FEDAVGR, FEDNEWTON, FEDNL, FEDRCO, KAHM
 from benchmarks._results import Result
-from benchmarks._verdicts import NO_TABLE, Judge, Verdict, counted, grouped, mean_of
-from benchmarks._verdicts import left_out as _left_out
+from benchmarks._verdicts import Judge, Verdict
 
 OURS = "ours"
 """In the place of a paper: a claim that goes beyond it, of what follows no paper."""
@@ -39,48 +38,6 @@ class Claim:
     benchmark: str
     test: str
     judge: Judge
-
-
-SEEN = 25
-"""Rounds of 2.5 inversion intervals: a run shows before them what its first batches are worth."""
-
-
-def _personal(rival: str) -> Judge:
-    def judge(result: Result) -> Verdict:
-        table = result.table("accuracy in percent after")
-        if table is None:
-            return NO_TABLE
-        if result.parameters.get("search") != "intervals":
-            return Verdict("not judged", "its rates were searched over less than 2.5 T_inv")
-        own, shared = (table.columns.index(f"{kind}, own mix") for kind in ("personal", "global"))
-        rounds = table.columns.index("rounds")
-        cases, short = [], []
-        for name, rows in grouped(table, ("partition", "clients"), "method").items():
-            if rival in rows and "FedRCO" in rows:
-                if int(str(rows["FedRCO"][rounds])) < SEEN:
-                    short.append(name)
-                    continue
-                other = mean_of(rows[rival][shared if rival == "FedAvg" else own])
-                ours = mean_of(rows["FedRCO"][own])
-                cases.append((name, ours is not None and other is not None and ours > other))
-        found = counted(cases, f"personal models above {rival} on the clients' own mixes")
-        return _left_out(found, short, "ended before 2.5 T_inv")
-
-    return judge
-
-
-def _compared(claim: fedrco.Compared) -> Judge:
-    def judge(result: Result) -> Verdict:
-        table = result.table(fedrco.TABLE)
-        if table is None or table.columns != fedrco.COLUMNS:
-            return NO_TABLE
-        rows = [row for row in table.rows if row[0] == claim.number]
-        seen = [row for row in rows if int(str(row[2])) >= SEEN]
-        found = counted([(str(row[1]), row[5] is True) for row in seen], claim.what)
-        short = [str(row[1]) for row in rows if row not in seen]
-        return _left_out(found, short, "ended before 2.5 T_inv")
-
-    return judge
 
 
 _LINEAR = "tests/secure_fl/trainers/linear"
@@ -339,26 +296,11 @@ CLAIMS = (
     *(
         Claim(
             FEDRCO,
-            "table 1",
-            f"The clients' models of FedRCO are more accurate than {name}.",
-            "fedrco_tables",
-            f"{_NETWORKS}/test_second_order.py",
-            _personal(rival),
-        )
-        for name, rival in (
-            ("FedAvg's global model", "FedAvg"),
-            ("FedAvg tuned at every client", "FedAvg, tuned"),
-            ("what clients reach alone", "local only"),
-        )
-    ),
-    *(
-        Claim(
-            FEDRCO,
             claim.number,
             claim.text,
-            "fedrco_studies",
+            claim.benchmark,
             f"{_NETWORKS}/{claim.test}",
-            _compared(claim),
+            claim.judge,
         )
         for claim in fedrco.COMPARED
     ),

@@ -1,68 +1,99 @@
-"""What the papers say that the studies of FedRCO judge; each claim is a row of cases of a run."""
+"""FedRCO's models beside others', seed by seed: the cases that judge the paper's claims."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks._fedrco import TUNED
+from benchmarks._fedrco_curves import Curve, averaged
+from benchmarks._harness import Table, paired
+
+TABLE = "what is compared for the papers' claims"
+COLUMNS = ("claim", "setting", "rounds", "seeds", "FedRCO", "the other", "p", "better")
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A claim.
+class Gain:
+    """What one method has more than another.
 
     Attributes:
-        number: table or figure of fedrco.txt that it rests on, unique with what follows the comma.
-        text: the claim.
-        study: whose cases judge it.
-        rival: the method that FedRCO is compared with.
-        what: compares better.
-        test: of the networks' tests, the one that shows that it is the paper's algorithm.
+        seeds: pairs of runs.
+        mean: difference, in the unit of the values.
+        t: of the paired t-test over the seeds; None for one seed or equal differences.
+        p: two-sided; None as t.
     """
 
-    number: str
-    text: str
-    study: str
-    rival: str
-    what: str
-    test: str = "test_second_order.py"
+    seeds: int
+    mean: float
+    t: float | None
+    p: float | None
+
+    @property
+    def better(self) -> bool:
+        """Whether the mean is above 0, and with several seeds by p below 0.05."""
+        certain = self.seeds == 1 or (self.p is not None and self.p < 0.05)
+        return self.mean > 0 and certain
 
 
-_OWN = "personal models above {} on the clients' own mixes"
-_STUDIES = (
-    ("table 2", "clients", "with 10, 50 and 100 of them"),
-    ("table 2", "participation", "whatever the participation, from 0.1 to 1"),
-    ("figure 12", "partitions", "on every partition"),
-    ("figure 20", "cifar10", "on CIFAR-10 (here: features of it)"),
-)
+def gained(ours: Sequence[float], theirs: Sequence[float]) -> Gain:
+    """The gain of values over others, one of each a seed and in the order of the seeds."""
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return Gain(len(differences), float(np.mean(differences)), *paired(differences))
 
-COMPARED = (
-    *(
-        Compared(
-            f"{number}, {study}, {rival}",
-            f"The clients' models of FedRCO are more accurate than {name}, {where}.",
-            study,
-            rival,
-            _OWN.format(rival),
-        )
-        for number, study, where in _STUDIES
-        for rival, name in (
-            ("FedAvg", "FedAvg's global model"),
-            ("FedAvg, tuned", "FedAvg tuned at every client"),
-        )
-    ),
-    Compared(
-        "figure 4",
-        "The monitor keeps the steps in a bounded range that they leave without it.",
-        "gradients",
-        "FedRCO, no monitor",
-        "largest step applied smaller than without the monitor",
-        "test_trajectory.py",
-    ),
-    Compared(
-        "figure 2",
-        "Communication takes a smaller share of FedRCO's time than of FedAvg's.",
-        "communication",
-        "FedAvg",
-        "share of communication smaller than FedAvg's",
-    ),
-)
 
-TABLE = "what is compared for the papers' claims"
-COLUMNS = ("claim", "setting", "rounds", "FedRCO", "the other", "better")
+def gained_globally(ours: Sequence[Curve], theirs: Sequence[Curve]) -> Gain | None:
+    """The gain of a method's global model, in points; None where a run has no round."""
+    runs = [*ours, *theirs]
+    if not all(each.shared for each in runs):
+        return None
+    last = min(len(each.shared) for each in runs) - 1
+    return gained([each.shared[last] for each in ours], [each.shared[last] for each in theirs])
+
+
+def own_mix(curves: Sequence[Curve], method: str) -> list[float] | None:
+    """Accuracies on the clients' own mixes of classes, in percent.
+
+    Args:
+        curves: of one setting, a seed each; FedAvg's for FedAvg tuned at every client.
+        method: FedAvg's are of its global model, all others' of the clients' own models.
+
+    Returns:
+        One a seed, after the last round that was measured in all of them; None where there is
+        none.
+    """
+    if method == TUNED:
+        tuned = [each.tuned[1] for each in curves if each.tuned is not None]
+        return tuned if len(tuned) == len(curves) else None
+    measured = averaged(curves).own
+    if not measured:
+        return None
+    place = 2 if method == "FedAvg" else 1
+    return [each.own[max(measured)][place] for each in curves]
+
+
+def add_case(
+    cases: Table,
+    claim: str,
+    setting: str,
+    ours: Sequence[Curve],
+    rival: str,
+    theirs: Sequence[Curve],
+) -> None:
+    """Adds FedRCO's own models beside a rival's on the own mixes, where both were measured.
+
+    Args:
+        cases: with `COLUMNS`.
+        claim: its number.
+        setting: of the runs.
+        ours: FedRCO's runs, a seed each.
+        rival: see `own_mix`.
+        theirs: of the same seeds.
+    """
+    mine, other = own_mix(ours, "FedRCO"), own_mix(theirs, rival)
+    if mine is None or other is None:
+        return
+    found = gained(mine, other)
+    means = float(np.mean(mine)), float(np.mean(other))
+    rounds = min(len(each.shared) for each in (*ours, *theirs))
+    cases.add(claim, setting, rounds, found.seeds, *means, found.p, found.better)

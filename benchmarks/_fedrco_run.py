@@ -1,8 +1,10 @@
 """One run of a method of the FedRCO benchmarks. Imports torch: import this module late."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -93,6 +95,26 @@ class Course:
 def run(task: Task, keep: Keep | None) -> Curve:
     """See `measured` of `benchmarks._fedrco`."""
     torch.set_num_threads(1)
+    with _quiet():
+        return _run(task, keep)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without a line a rollback and a refused update: a rate too large has thousands of them.
+
+    The tables count rollbacks, and say where a run ended because all updates were refused.
+    """
+    logger = logging.getLogger("secure_fl")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _run(task: Task, keep: Keep | None) -> Curve:
     described = {"task": _named(task), "settings": _settings(task)}
     found = None if keep is None else keep.curve(described)
     if found is not None:

@@ -81,6 +81,7 @@ def searched(
     kind: str,
     data: str = "mnist",
     keep: Keep | None = None,
+    start: float | None = None,
 ) -> Search:
     """Searches a method's rate by trials on the first partition with that many clients.
 
@@ -94,6 +95,7 @@ def searched(
         kind: of `TRIED`.
         data: of `DATA`.
         keep: where trials are kept; None for nowhere.
+        start: the first rate; None for that of `START`.
     """
     spent = []
     rounds = TRIED[kind]
@@ -111,5 +113,5 @@ def searched(
             return curve.own[rounds][1]
         return float(np.mean(curve.shared[-LAST:]))
 
-    scores = climbed(score, START[method])
+    scores = climbed(score, START[method] if start is None else start)
     return Search(scores, float(np.mean(spent or [0.0])))

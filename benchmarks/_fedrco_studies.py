@@ -1,6 +1,7 @@
 """What the studies of FedRCO run: settings, methods, and learning rates with their sources."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -61,18 +62,34 @@ STUDIES = {
     "cifar10": Study(PERSONAL, ((_SKEWED, 10, 0.8),), data="cifar10"),
 }
 
-SEARCHED = {
-    "FedAvg": 0.2,
-    "FedAvgM": 0.1,
-    "FedAdam": 0.04,
-    "FedProx": 0.2,
-    ALONE: 0.2,
-    "LocalNewton": 0.0125,
-    "FedPM": 0.2,
-    "FedRCO-ori": 0.0125,
-    "FedRCO": 0.0125,
+SEARCHED: dict[int, dict[str, float]] = {
+    10: {
+        "FedAvg": 0.2,
+        "FedAvgM": 0.1,
+        "FedAdam": 0.04,
+        "FedProx": 0.2,
+        ALONE: 0.2,
+        "LocalNewton": 0.0125,
+        "FedPM": 0.2,
+        "FedRCO-ori": 0.0125,
+        "FedRCO": 0.0125,
+    },
+    50: {
+        "FedAvg": 0.4,
+        "FedAvgM": 0.2,
+        "FedAdam": 0.04,
+        "FedProx": 0.4,
+        ALONE: 0.1,
+        "LocalNewton": 0.0125,
+        "FedPM": 0.1,
+        "FedRCO-ori": 0.0125,
+        "FedRCO": 0.0125,
+    },
+    100: {"FedRCO": 0.0125},
 }
-"""Rates of a whole search over 2.5 T_inv by fedrco_tables (docs/networks.md): MNIST, 10 clients."""
+"""Rates of whole searches over 2.5 T_inv on MNIST (docs/networks.md), by number of clients."""
+
+DOCUMENTED = "docs/networks.md"
 
 Key: TypeAlias = tuple[str, str, int]
 """Data, method, number of clients."""
@@ -90,6 +107,24 @@ def short(study: Study) -> Study:
     """The same question of few clients on scikit-learn's digits."""
     small = tuple((p, min(n, 6), share) for p, n, share in study.settings)
     return replace(study, data="digits", settings=tuple(dict.fromkeys(small)))
+
+
+def limited(studies: Mapping[str, Study], methods: Sequence[str]) -> dict[str, Study]:
+    """The studies with some of their methods alone.
+
+    Raises:
+        InputError: a study has none of them.
+    """
+    found = {}
+    for name, study in studies.items():
+        kept = tuple(each for each in study.methods if each in methods)
+        if not kept:
+            raise InputError(
+                f"--method: {name} has none of {', '.join(methods)}; it has"
+                f" {', '.join(study.methods)}"
+            )
+        found[name] = replace(study, methods=kept)
+    return found
 
 
 def parent(method: str) -> str:
@@ -167,8 +202,8 @@ def given_rates(texts: Iterable[str]) -> dict[str, float]:
             rate = float(value)
         except ValueError:
             rate = 0.0
-        if method not in SEARCHED or not 0 < rate < float("inf"):
-            known = ", ".join(SEARCHED)
+        if method not in SEARCHED[10] or not 0 < rate < float("inf"):
+            known = ", ".join(SEARCHED[10])
             raise InputError(
                 f'--rate: found "{text}", expected METHOD=RATE with a rate above 0 and one of'
                 f" {known}"
@@ -183,23 +218,50 @@ def chosen(
     read: Mapping[tuple[str, int], float],
     source: str,
 ) -> dict[Key, Rate]:
-    """The rate of every key; a search's own where it was made with that many clients.
+    """The rate of every key: a search's own where it was made with that many clients.
+
+    Of other searches the one with the nearest number of clients.
 
     Args:
         keys: what is needed.
         given: by the user, by method.
-        read: of a saved run.
+        read: of a saved run, which is of MNIST.
         source: its name.
     """
+    documented = {(name, n): rate for n, rates in SEARCHED.items() for name, rate in rates.items()}
     found = {}
     for data, method, count in keys:
         if method in given:
-            rate = Rate(given[method], "given")
-        elif (method, count) in read:
-            rate = Rate(read[method, count], source)
-        elif (method, 10) in read:
-            rate = Rate(read[method, 10], f"{source}, of 10 clients")
-        else:
-            rate = Rate(SEARCHED[method], "docs/networks.md, of 10 clients")
-        found[data, method, count] = rate
+            found[data, method, count] = Rate(given[method], "given")
+            continue
+        sources = [(read, source)] * (data == "mnist") + [(documented, DOCUMENTED)]
+        rates = [
+            Rate(known[method, n], name if n == count else f"{name}, of {n} clients")
+            for known, name in sources
+            if (n := _nearest(known, method, count))
+        ]
+        # Another source's search with as many clients is worth more than one with others.
+        exact = [each for each in rates if not each.source.endswith(" clients")]
+        found[data, method, count] = (exact or rates)[0]
     return found
+
+
+def _nearest(known: Mapping[tuple[str, int], float], method: str, count: int) -> int | None:
+    """The number of clients, of those with a rate for the method, that is nearest by its ratio."""
+    counts = [n for name, n in known if name == method]
+    return min(counts, key=lambda n: abs(math.log(n / count)), default=None)
+
+
+def to_search(known: Mapping[Key, Rate], *, again: bool) -> list[Key]:
+    """Keys whose rates are to be searched, the longest searches first.
+
+    Args:
+        known: of `chosen`.
+        again: those of docs/networks.md too.
+    """
+    keys = [
+        key
+        for key, rate in known.items()
+        if rate.source.startswith(DOCUMENTED) and (again or key[0] != "mnist")
+    ]
+    return sorted(keys, key=lambda key: (-key[2], key[1] in FIRST))

@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from benchmarks import _fedrco_claims as claims
 from benchmarks import _fedrco_compared as compared
 from benchmarks import _fedrco_gradients as gradients
-from benchmarks._fedrco import ALONE, FIRST, TUNED, UNWATCHED, Task
+from benchmarks._fedrco import ALONE, FIRST, SECOND, TUNED, UNWATCHED, Task
 from benchmarks._fedrco_curves import Curve, Triple, averaged
-from benchmarks._fedrco_legs import Went
+from benchmarks._fedrco_legs import Went, setting_of
 from benchmarks._fedrco_studies import Study, parent
 from benchmarks._harness import Run, Table
 
@@ -39,6 +40,7 @@ def show(run: Run, name: str, study: Study, rows: list[Row], cases: Table) -> No
         _communication(run, rows, cases)
     else:
         _compare(name, study, rows, cases)
+        _against(run, name, rows)
 
 
 # -------------------------------------------------------------------------------------- accuracy
@@ -113,24 +115,35 @@ def courses(run: Run, studies: Iterable[Mapping[Task, Went]]) -> None:
 
 
 def _compare(name: str, study: Study, rows: list[Row], cases: Table) -> None:
-    """FedRCO's own models beside FedAvg's global model and FedAvg tuned, on the own mixes."""
-    for claim in (each for each in compared.COMPARED if each.study == name):
+    """FedRCO's own models beside its rivals, on the own mixes."""
+    for claim in (each for each in claims.COMPARED if each.study == name):
         for partition, count, share in study.settings:
-            curves = {
-                task.method: averaged([each.curve for each in went])
+            runs = {
+                task.method: [each.curve for each in went]
                 for task, went in rows
                 if (task.partition, task.clients, task.participation) == (partition, count, share)
             }
-            if not {"FedRCO", "FedAvg"} <= set(curves):
-                continue
-            ours, theirs = last_own(curves["FedRCO"]), last_own(curves["FedAvg"])
-            other = curves["FedAvg"].tuned if claim.rival == TUNED else theirs
-            if ours is None or other is None:
-                continue
-            value = other[1] if claim.rival == TUNED else other[2]
-            setting = f"{partition}, {count} clients, participation {share:g}"
-            rounds = len(curves["FedRCO"].shared)
-            cases.add(claim.number, setting, rounds, ours[1], value, ours[1] > value)
+            rival = "FedAvg" if claim.rival == TUNED else claim.rival
+            if {"FedRCO", rival} <= set(runs):
+                setting = f"{partition}, {count} clients, participation {share:g}"
+                both = runs["FedRCO"], claim.rival, runs[rival]
+                compared.add_case(cases, claim.number, setting, *both)
+
+
+def _against(run: Run, name: str, rows: list[Row]) -> None:
+    """Every method's global model against FedAvg's, seed by seed."""
+    where = ["data", "partition", "clients", "participation"]
+    table = run.table(
+        f"{name}: global model against FedAvg's, in points",
+        [*where, "method", "seeds", "mean difference", "t", "p"],
+    )
+    runs = {(setting_of(task), task.method): [w.curve for w in went] for task, went in rows}
+    for (setting, method), curves in runs.items():
+        baseline = runs.get((setting, "FedAvg"))
+        if method in SECOND and baseline is not None:
+            gain = compared.gained_globally(curves, baseline)
+            if gain is not None:
+                table.add(*setting, method, gain.seeds, gain.mean, gain.t, gain.p)
 
 
 # ------------------------------------------------------------------------------------- gradients
@@ -140,14 +153,14 @@ def _gradients(run: Run, rows: list[Row], cases: Table) -> None:
     # A trajectory is one seed's.
     curves = {(task.rate, task.method): went[0].curve for task, went in rows}
     gradients.show(run, curves)
-    (claim,) = (each for each in compared.COMPARED if each.study == "gradients")
+    (claim,) = (each for each in claims.COMPARED if each.study == "gradients")
     for rate in dict.fromkeys(rate for rate, _ in curves):
         with_it, without = (curves.get((rate, m)) for m in ("FedRCO", UNWATCHED))
         if with_it is None or without is None:
             continue
         most = [gradients.largest_applied(each) for each in (with_it, without)]
         rounds = len(with_it.shared)
-        cases.add(claim.number, f"rate {rate:g}", rounds, *most, most[0] < most[1])
+        cases.add(claim.number, f"rate {rate:g}", rounds, 1, *most, None, most[0] < most[1])
 
 
 # --------------------------------------------------------------------------------- communication
@@ -184,12 +197,14 @@ def _communication(run: Run, rows: list[Row], cases: Table) -> None:
             *on_line,
             *shares[task.method],
         )
-    (claim,) = (each for each in compared.COMPARED if each.study == "communication")
+    (claim,) = (each for each in claims.COMPARED if each.study == "communication")
     if {"FedRCO", "FedAvg"} <= set(shares):
-        rounds = min(len(w.curve.shared) for t, went in rows for w in went if t.method in shares)
+        runs = [went for task, went in rows if task.method in shares]
+        rounds = min(len(each.curve.shared) for went in runs for each in went)
         pairs = zip(LINES, shares["FedRCO"], shares["FedAvg"], strict=True)
         for line, ours, theirs in pairs:
-            cases.add(claim.number, f"{line} Mbit/s", rounds, ours, theirs, ours < theirs)
+            counts = rounds, len(runs[0])
+            cases.add(claim.number, f"{line} Mbit/s", *counts, ours, theirs, None, ours < theirs)
     run.note(
         "bytes: of the messages between a participant and the server, as the federation meters"
         " them, the mean over participants and rounds; seconds computing: all that training took,"

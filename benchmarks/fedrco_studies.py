@@ -32,9 +32,11 @@ from benchmarks._fedrco_studies import (
     Study,
     chosen,
     given_rates,
+    limited,
     read_rates,
     short,
     tasks_of,
+    to_search,
     wanted,
 )
 from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark
@@ -49,6 +51,7 @@ SHORT = 6
 @click.option(
     "--study", type=click.Choice(list(STUDIES)), multiple=True, help="These alone; repeatable."
 )
+@click.option("--method", multiple=True, help="These of a study's methods alone; repeatable.")
 @click.option(
     "--rounds", type=COUNT, default=1600, show_default=True, help="Of every run, in the end."
 )
@@ -71,9 +74,13 @@ SHORT = 6
     help="A saved full run of fedrco_tables whose rates are taken for MNIST.",
 )
 @click.option("--rate", multiple=True, help="METHOD=RATE instead, for every data set; repeatable.")
+@click.option(
+    "--search", is_flag=True, help="Search all other rates here, for every number of clients."
+)
 def main(
     run: Run,
     study: tuple[str, ...],
+    method: tuple[str, ...],
     rounds: int,
     minutes: float,
     resume: Path | None,
@@ -82,6 +89,7 @@ def main(
     device: str,
     rates: Path | None,
     rate: tuple[str, ...],
+    search: bool,
 ) -> None:
     """Trains every method of the studies on the same partitions."""
     from secure_fl.trainers.networks import choose_device
@@ -90,6 +98,8 @@ def main(
     device = choose_device(device)
     names = study or tuple(STUDIES)
     studies = {name: short(STUDIES[name]) if run.quick else STUDIES[name] for name in names}
+    if method:
+        studies = limited(studies, method)
     given = given_rates(rate)
     read = {} if rates is None else read_rates(rates)
     known = chosen(wanted(studies.values()), given, read, "" if rates is None else rates.name)
@@ -98,7 +108,8 @@ def main(
         keep = Keep(folder, math.inf if run.quick else time.time() + 60 * minutes)
         map_ = stack.enter_context(mapping(workers))
         if not run.quick:
-            known |= _searched(run, known, given, device, keep, map_)
+            keys = to_search(known, again=search)
+            known |= _searched(run, {key: known[key] for key in keys}, device, keep, map_)
         length = min(rounds, SHORT) if run.quick else rounds
         tasks = {
             name: tasks_of(each, known, length, device, run.seed_list)
@@ -117,17 +128,12 @@ def main(
 
 
 def _searched(
-    run: Run,
-    known: Mapping[Key, Rate],
-    given: Mapping[str, float],
-    device: str,
-    keep: Keep,
-    map_: Map,
+    run: Run, before: Mapping[Key, Rate], device: str, keep: Keep, map_: Map
 ) -> dict[Key, Rate]:
-    """Rates for data that no earlier search was made on."""
-    keys = [key for key in known if key[0] != "mnist" and key[1] not in given]
-    if not keys:
+    """Rates of searches made here, which on MNIST begin at those known before."""
+    if not before:
         return {}
+    keys = list(before)
     table = run.table(
         "learning rates tried, training accuracy in percent",
         ["data", "method", "clients", "rate", "accuracy"],
@@ -135,7 +141,8 @@ def _searched(
     data, methods, counts = zip(*keys, strict=True)
     size = len(keys)
     # A search that was cut would choose by less: it ends, and the studies begin later.
-    options = [device] * size, ["intervals"] * size, data, [keep.endless()] * size
+    starts = [rate.value if key[0] == "mnist" else None for key, rate in before.items()]
+    options = [device] * size, ["intervals"] * size, data, [keep.endless()] * size, starts
     found = {}
     for key, search in zip(keys, map_(searched, methods, counts, *options), strict=True):
         for tried, score in sorted(search.scores.items()):
@@ -171,6 +178,7 @@ def _show(
         "rounds: those that all runs of the setting have; rounds in all: how far this one went of"
         " the 1,600 that the paper has; a run with fewer than the others was refused all updates"
     )
+    run.note("p: two-sided paired t-test over the seeds; empty for one seed or equal differences")
     run.note(
         f"accuracies on the first {TESTED} test records, means over seeds; personal ones and those"
         " on the own mix (test records weighted to the client's mix of classes) are means over the"

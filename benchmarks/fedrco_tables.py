@@ -30,11 +30,13 @@ from benchmarks._fedrco import (
     Task,
     measured,
 )
+from benchmarks._fedrco_claims import TABLE_1
+from benchmarks._fedrco_compared import COLUMNS, TABLE, add_case, gained_globally
 from benchmarks._fedrco_curves import Curve, averaged
 from benchmarks._fedrco_kept import Keep
 from benchmarks._fedrco_legs import Map, longest_first, mapping, setting_of, went
 from benchmarks._fedrco_search import LAST, MOST, START, TRIED, searched
-from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark, paired
+from benchmarks._harness import COUNT, MINUTES, WORKERS, Run, benchmark
 from benchmarks._kept import RESUME
 from secure_fl.report import figures
 
@@ -296,6 +298,7 @@ def _show(run: Run, curves: dict[Setting, list[Curve]], rates: Rated) -> None:
                 own if has_own else None,
             )
     _against(run, curves)
+    _compare(run, curves)
     run.note(f"accuracies on the first {TESTED} test records; means over the seeds")
     run.note(
         f"rates: best mean accuracy of the global model on {TESTED} training records in the last"
@@ -338,14 +341,26 @@ def _against(run: Run, curves: dict[Setting, list[Curve]]) -> None:
         ["partition", "clients", "method", "seeds", "mean difference", "t", "p"],
     )
     for (partition, count, method), found in curves.items():
-        if method not in SECOND:
-            continue
-        pairs = zip(found, curves[partition, count, "FedAvg"], strict=True)
-        gain = [a.shared[-1] - b.shared[-1] for a, b in pairs if a.shared and b.shared]
-        if gain:
-            mean = float(np.mean(gain))
-            table.add(partition, count, method, len(gain), mean, *paired(gain))
+        if method in SECOND and (baseline := curves.get((partition, count, "FedAvg"))):
+            each = gained_globally(found, baseline)
+            if each is not None:
+                table.add(partition, count, method, each.seeds, each.mean, each.t, each.p)
     run.note("p: two-sided paired t-test over the seeds; empty for one seed or equal differences")
+
+
+def _compare(run: Run, curves: dict[Setting, list[Curve]]) -> None:
+    """FedRCO's own models beside its rivals, on the own mixes."""
+    cases = run.table(TABLE, COLUMNS)
+    for partition, count, method in curves:
+        if method != "FedRCO":
+            continue
+        for claim in TABLE_1:
+            rival = curves.get(
+                (partition, count, "FedAvg" if claim.rival == TUNED else claim.rival)
+            )
+            if rival is not None:
+                both = curves[partition, count, method], claim.rival, rival
+                add_case(cases, claim.number, f"{partition}, {count} clients", *both)
 
 
 def _save_drawing(run: Run, curves: dict[Setting, list[Curve]]) -> None:

@@ -286,35 +286,46 @@ def test_deep_compression_is_compared_with_none_and_not_with_weak():
     assert verdicts_by_figure(needs)["figure 6"] == "holds"
 
 
-def personal(rounds, **parameters):
-    columns = ("partition", "clients", "method", "rounds", "global, own mix", "personal, own mix")
-    rows = [
-        ("2 classes", 10, "FedAvg", rounds, 93.0, None),
-        ("2 classes", 10, "FedAvg, tuned", rounds, None, 98.0),
-        ("2 classes", 10, "local only", rounds, 20.0, 99.0),
-        ("2 classes", 10, "FedRCO", rounds, 80.0, 98.5),
+def personal(rounds, *rows, **parameters):
+    """Verdicts on table 1, of (rival, seeds, p, better)."""
+    cases = [
+        (f"table 1, {rival}", "2 classes, 10 clients", rounds, seeds, 98.5, 98.0, p, better)
+        for rival, seeds, p, better in rows
     ]
-    run = result(
-        "fedrco_tables", table("accuracy in percent after the last round", columns, *rows),
-        **parameters,
-    )  # fmt: skip
+    run = result("fedrco_tables", table(fedrco.TABLE, fedrco.COLUMNS, *cases), **parameters)
     found = judged({"fedrco_tables": run})
-    return [verdict.holds for claim, verdict in found if claim.benchmark == "fedrco_tables"]
+    return [verdict for claim, verdict in found if claim.benchmark == "fedrco_tables"]
 
 
-def test_personal_models_are_compared_with_personal_models():
-    assert personal(25, search="intervals") == ["holds", "holds", "does not hold"]
+RIVALS = (
+    ("FedAvg", 1, None, True),
+    ("FedAvg, tuned", 1, None, True),
+    ("local only", 1, None, False),
+)
+
+
+def test_personal_models_are_judged_by_seeds_and_what_was_tested_is_said():
+    found = personal(25, *RIVALS, search="intervals")
+    assert [each.holds for each in found] == ["holds", "holds", "does not hold"]
+    assert all("one seed and no test" in each.found for each in found)
+    one, *_ = personal(25, ("FedAvg", 5, 0.01, True), search="intervals")
+    assert (one.holds, "5 seeds, p < 0.05" in one.found) == ("holds", True)
 
 
 @pytest.mark.parametrize(("rounds", "search"), [(24, "intervals"), (25, "warm-up")])
 def test_a_run_or_a_search_shorter_than_the_inversion_intervals_judges_nothing(rounds, search):
-    assert personal(rounds, search=search) == ["not judged"] * 3
+    found = personal(rounds, *RIVALS, search=search)
+    assert [each.holds for each in found] == ["not judged"] * 3
 
 
 def studied(*cases):
     """The verdict on figure 4 of cases (rounds, better)."""
-    rows = [("figure 4", f"rate {i}", rounds, 1.0, 2.0, b) for i, (rounds, b) in enumerate(cases)]
-    made = table(fedrco.TABLE, fedrco.COLUMNS, *rows, ("figure 2", "a line", 25, 1.0, 2.0, True))
+    rows = [
+        ("figure 4", f"rate {i}", rounds, 1, 1.0, 2.0, None, better)
+        for i, (rounds, better) in enumerate(cases)
+    ]
+    other = ("figure 2", "a line", 25, 1, 1.0, 2.0, None, True)
+    made = table(fedrco.TABLE, fedrco.COLUMNS, *rows, other)
     found = judged({"fedrco_studies": result("fedrco_studies", made)})
     return {
         claim.number: verdict for claim, verdict in found if claim.benchmark == "fedrco_studies"

@@ -17,11 +17,19 @@ from benchmarks import _drawings, fedrco_studies, fedrco_tables
 from benchmarks import _fedrco_gradients as gradients
 from benchmarks._data import REPOSITORY
 from benchmarks._fedrco import DIVISIONS, UNWATCHED, Task, measured, parts_of, split_of
-from benchmarks._fedrco_compared import COMPARED
+from benchmarks._fedrco_claims import COMPARED, TABLE_1
 from benchmarks._fedrco_curves import Curve
 from benchmarks._fedrco_kept import Keep
 from benchmarks._fedrco_legs import legs, went
-from benchmarks._fedrco_studies import SEARCHED, STUDIES, chosen, given_rates, read_rates
+from benchmarks._fedrco_studies import (
+    SEARCHED,
+    STUDIES,
+    chosen,
+    given_rates,
+    limited,
+    read_rates,
+    to_search,
+)
 from benchmarks._fedrco_views import seconds_on
 from benchmarks._harness import Run
 from benchmarks._report import render
@@ -254,11 +262,20 @@ def saved(path, **changes):
 
 def test_rates_are_those_given_then_those_of_a_saved_run_then_the_documented_ones(tmp_path):
     read = read_rates(saved(tmp_path / "fedrco_tables.json"))
-    keys = [("mnist", method, n) for method in ("FedAvg", "FedPM", "FedRCO") for n in (10, 50, 100)]
+    keys = [("mnist", method, n) for method in ("FedAvg", "FedPM", "FedRCO") for n in (10, 50)]
     found = chosen(keys, given_rates(["FedAvg=0.7"]), read, "saved.json")
-    assert [found[key].value for key in keys] == [0.7] * 3 + [0.2] * 3 + [0.006, 0.003, 0.006]
-    assert found["mnist", "FedRCO", 100].source == "saved.json, of 10 clients"
+    documented = [SEARCHED[n]["FedPM"] for n in (10, 50)]
+    assert [found[key].value for key in keys] == [0.7] * 2 + documented + [0.006, 0.003]
+    assert found["mnist", "FedPM", 50].source == "docs/networks.md"
     assert found["mnist", "FedRCO", 50].source == "saved.json"
+    keys = [("mnist", "FedRCO", 20), ("mnist", "FedRCO", 40), ("mnist", "FedPM", 20)]
+    other = chosen([*keys, ("digits", "FedRCO", 20)], {}, read, "saved.json")
+    assert [(each.value, each.source) for each in other.values()] == [
+        (0.006, "saved.json, of 10 clients"),
+        (0.003, "saved.json, of 50 clients"),
+        (SEARCHED[10]["FedPM"], "docs/networks.md, of 10 clients"),
+        (SEARCHED[10]["FedRCO"], "docs/networks.md, of 10 clients"),
+    ]
     with pytest.raises(InputError, match="not a full run of fedrco_tables"):
         read_rates(saved(tmp_path / "short.json", quick=True))
     for text in ("FedAvg", "FedAvg=0", "FedAvg=x", "Other=1", "FedAvg=inf"):
@@ -266,12 +283,40 @@ def test_rates_are_those_given_then_those_of_a_saved_run_then_the_documented_one
             given_rates([text])
 
 
+def test_searched_are_the_rates_that_nobody_gave_the_longest_first(tmp_path):
+    read = read_rates(saved(tmp_path / "fedrco_tables.json"))
+    keys = [("mnist", m, n) for n in (10, 50) for m in ("FedAvg", "FedPM", "FedRCO")]
+    keys.append(("cifar10", "FedRCO", 10))
+    known = chosen(keys, given_rates(["FedPM=0.7"]), read, "saved.json")
+    assert to_search(known, again=False) == [("cifar10", "FedRCO", 10)]
+    assert to_search(known, again=True) == [
+        ("mnist", "FedAvg", 50),
+        ("cifar10", "FedRCO", 10),
+        ("mnist", "FedAvg", 10),
+    ]
+
+
+def test_a_study_may_run_some_of_its_methods_alone():
+    found = limited({"partitions": STUDIES["partitions"]}, ["FedRCO", "FedAvg"])
+    assert found["partitions"].methods == ("FedAvg", "FedRCO")
+    with pytest.raises(InputError, match="participation has none of FedPM; it has FedAvg"):
+        limited({"participation": STUDIES["participation"]}, ["FedPM"])
+
+
 def test_the_documented_rates_are_those_that_the_studies_take():
     text = (REPOSITORY / "docs" / "networks.md").read_text(encoding="utf-8")
     table = text.partition("| method | rate | global | own mix | rounds")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()[2:]]
-    documented = {row[1]: float(row[2]) for row in rows if row[1] in SEARCHED}
-    assert documented == SEARCHED
+    assert {row[1]: float(row[2]) for row in rows if row[1] in SEARCHED[10]} == SEARCHED[10]
+    table = text.partition("| searched with |")[2].partition("\n\n")[0]
+    names, _, *rows = ([cell.strip() for cell in line.split("|")] for line in table.splitlines())
+    by_number = {
+        int(number.split()[0]): {
+            m: float(rate) for m, rate in zip(names, rates, strict=True) if rate
+        }
+        for _, number, *rates in rows
+    }
+    assert by_number == SEARCHED
 
 
 # -------------------------------------------------------------------------------------- gradients
@@ -357,4 +402,4 @@ def test_seconds_on_a_line_are_bits_by_bits_a_second():
 
 def test_every_claim_has_a_study_and_a_number_of_its_own():
     assert len({claim.number for claim in COMPARED}) == len(COMPARED)
-    assert {claim.study for claim in COMPARED} == set(STUDIES)
+    assert {claim.study for claim in COMPARED if claim not in TABLE_1} == set(STUDIES)
