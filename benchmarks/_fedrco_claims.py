@@ -38,6 +38,11 @@ class Compared:
         """Whose runs judge it."""
         return "fedrco_studies" if self.study else "fedrco_tables"
 
+    @property
+    def runs(self) -> str:
+        """The method whose runs the rival is of."""
+        return "FedAvg" if self.rival == TUNED else self.rival
+
     def judge(self, result: Result) -> Verdict:
         """What the cases of a full run say; see `Gain.better` for one."""
         table = result.table(compared.TABLE)

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks._fedrco import TUNED
 from benchmarks._fedrco_curves import Curve, averaged
 from benchmarks._harness import Table, paired
+from benchmarks._verdicts import gain
 
 TABLE = "what is compared for the papers' claims"
 COLUMNS = ("claim", "setting", "rounds", "seeds", "FedRCO", "the other", "p", "better")
@@ -32,8 +33,7 @@ class Gain:
     @property
     def better(self) -> bool:
         """Whether the mean is above 0, and with several seeds by p below 0.05."""
-        certain = self.seeds == 1 or (self.p is not None and self.p < 0.05)
-        return self.mean > 0 and certain
+        return self.mean > 0 if self.seeds == 1 else gain(self.mean, self.p)
 
 
 def gained(ours: Sequence[float], theirs: Sequence[float]) -> Gain:

@@ -236,14 +236,14 @@ def chosen(
             found[data, method, count] = Rate(given[method], "given")
             continue
         sources = [(read, source)] * (data == "mnist") + [(documented, DOCUMENTED)]
-        rates = [
-            Rate(known[method, n], name if n == count else f"{name}, of {n} clients")
+        near = [
+            (n, known[method, n], name)
             for known, name in sources
             if (n := _nearest(known, method, count))
         ]
         # Another source's search with as many clients is worth more than one with others.
-        exact = [each for each in rates if not each.source.endswith(" clients")]
-        found[data, method, count] = (exact or rates)[0]
+        n, value, name = next((each for each in near if each[0] == count), near[0])
+        found[data, method, count] = Rate(value, name if n == count else f"{name}, of {n} clients")
     return found
 
 

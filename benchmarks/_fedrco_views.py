@@ -123,10 +123,9 @@ def _compare(name: str, study: Study, rows: list[Row], cases: Table) -> None:
                 for task, went in rows
                 if (task.partition, task.clients, task.participation) == (partition, count, share)
             }
-            rival = "FedAvg" if claim.rival == TUNED else claim.rival
-            if {"FedRCO", rival} <= set(runs):
+            if {"FedRCO", claim.runs} <= set(runs):
                 setting = f"{partition}, {count} clients, participation {share:g}"
-                both = runs["FedRCO"], claim.rival, runs[rival]
+                both = runs["FedRCO"], claim.rival, runs[claim.runs]
                 compared.add_case(cases, claim.number, setting, *both)
 
 

@@ -355,9 +355,7 @@ def _compare(run: Run, curves: dict[Setting, list[Curve]]) -> None:
         if method != "FedRCO":
             continue
         for claim in TABLE_1:
-            rival = curves.get(
-                (partition, count, "FedAvg" if claim.rival == TUNED else claim.rival)
-            )
+            rival = curves.get((partition, count, claim.runs))
             if rival is not None:
                 both = curves[partition, count, method], claim.rival, rival
                 add_case(cases, claim.number, f"{partition}, {count} clients", *both)
