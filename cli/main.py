@@ -135,19 +135,20 @@ def _place_error(error: OSError) -> Exception:
     return place_error(Path(error.filename or "standard output or a file"), error)
 
 
-def _booked() -> dict[Any, int]:
+def _announced() -> dict[Any, int]:
     ledgers = sys.modules.get("dp.ledger")
-    return {} if ledgers is None else dict(ledgers.booked_here())
+    return {} if ledgers is None else dict(ledgers.announced_here())
 
 
 def _spent(since: dict[Any, int]) -> str:
     """What was booked before the work failed: it is spent, and whoever reads must know."""
-    if _booked() == since:
+    if _announced() == since:
         return ""
     try:
-        return f"spent before that: {sys.modules['dp.ledger'].spent_here(since)}"
+        spent = sys.modules["dp.ledger"].spent_here(since)
     except (ValueError, RuntimeError) as error:
         return f"privacy was spent before that, and its ledger cannot be read: {error}"
+    return f"spent before that: {spent}" if spent else ""
 
 
 def _reserve_standard_streams() -> None:
@@ -166,7 +167,7 @@ def main(arguments: list[str] | None = None) -> Any:
     """
     as_json = wants_json(sys.argv[1:] if arguments is None else arguments)
     _reserve_standard_streams()
-    booked = _booked()
+    announced = _announced()
     try:
         # Without its own handling click returns the code of an explicit exit.
         code = securefl.main(args=arguments, prog_name="securefl", standalone_mode=False)
@@ -174,13 +175,13 @@ def main(arguments: list[str] | None = None) -> Any:
         error.show()
         _fail(as_json, type(error).__name__, error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
-        spent = _spent(booked)
+        spent = _spent(announced)
         message = f"interrupted; nothing was left half-written{f', but {spent}' if spent else ''}"
         _say(message)
         _fail(as_json, "Interrupted", message, 1)
     except Exception as problem:
         known = _place_error(problem) if isinstance(problem, OSError) else problem
-        spent, failure = _spent(booked), exit_code_of(known)
+        spent, failure = _spent(announced), exit_code_of(known)
         if failure is None and not (spent and isinstance(known, _FAILED)):
             if spent:
                 _say(spent)

@@ -7,7 +7,7 @@ from dp.calibration import noise_multiplier
 from dp.errors import BudgetError, InputError, LedgerError, StorageError
 from dp.events import Budget, Event, check_budget
 from dp.joint_ledger import JointLedger
-from dp.ledger import Ledger, book, booked_here
+from dp.ledger import Ledger, announced_here, book, spent_here
 from dp.mechanisms import (
     MECHANISMS,
     GaussianNoise,
@@ -49,9 +49,9 @@ __all__ = [
     "StaircaseNoise",
     "Statement",
     "StorageError",
+    "announced_here",
     "audit",
     "book",
-    "booked_here",
     "check_budget",
     "compose",
     "noise_multiplier",
@@ -60,4 +60,5 @@ __all__ = [
     "release",
     "release_batches",
     "smooth",
+    "spent_here",
 ]

@@ -16,7 +16,7 @@ found wherever they lie.
 
 import contextlib
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,13 +40,13 @@ from dp.events import (
 from dp.ledger_lines import (
     FORMAT,
     VERSION,
-    budget_from_json,
+    Verified,
     budget_to_json,
     event_to_json,
-    events_of,
     known,
     line_bytes,
     sealed_line,
+    verified,
     verified_lines,
 )
 from dp.mechanisms import check_delta
@@ -58,6 +58,9 @@ LARGEST_FILE = 64 * 2**20
 @frozen
 class Ledger:
     """A ledger on disk; every call reads the file anew.
+
+    Lines that this process has verified before are told by their hash, so that the books of a long
+    run cost what is added to them.
 
     Attributes:
         path: the file.
@@ -114,7 +117,7 @@ class Ledger:
             LedgerError: it is no ledger, or was damaged or edited.
         """
         ledger = cls(path, records)
-        ledger._read()
+        ledger._verified()
         return ledger
 
     @property
@@ -125,17 +128,17 @@ class Ledger:
     @property
     def data_set(self) -> str:
         """Name of the data set."""
-        return str(self._read()[0]["data_set"])
+        return self._verified().data_set
 
     @property
     def budget(self) -> Budget | None:
         """The budget, if there is one."""
-        return budget_from_json(self._read()[0]["budget"])
+        return self._verified().budget
 
     @property
     def events(self) -> tuple[Event, ...]:
         """All events, oldest first."""
-        return events_of(self._read())
+        return self._verified().events
 
     @property
     def units(self) -> tuple[Adjacency, ...]:
@@ -144,17 +147,22 @@ class Ledger:
 
     def holds(self, digest: str) -> bool:
         """Whether the verified books contain the event with that digest."""
-        return any(line["digest"] == digest for line in self._read()[1:])
+        return self.count_of([digest]) > 0
+
+    def count_of(self, digests: Sequence[str]) -> int:
+        """How many of the events with these digests the verified books contain."""
+        booked = {line["digest"] for line in self._lines()[1:]} if digests else ()
+        return sum(digest in booked for digest in digests)
 
     def digest_of(self, together: str) -> str | None:
         """Digest of the event that `book` wrote under that name; None where it is not here."""
-        found = [line for line in self._read()[1:] if line.get("together") == together]
+        found = [line for line in self._lines()[1:] if line.get("together") == together]
         return str(found[-1]["digest"]) if found else None
 
     @property
     def known_records(self) -> frozenset[str]:
         """Digests of records that its lines say they are of."""
-        return frozenset(str(line["records"]) for line in self._read() if "records" in line)
+        return frozenset(str(line["records"]) for line in self._lines() if "records" in line)
 
     def get_epsilon(self, delta: float, adjacency: Adjacency | None = None) -> Composition:
         """What all events of one unit cost together.
@@ -230,11 +238,14 @@ class Ledger:
 
     def check(self, *planned: Event) -> None:
         """Raises what `spend` would, and adds nothing; another event may still come in between."""
-        lines = self._read()
-        check_budget(self.path, budget_from_json(lines[0]["budget"]), events_of(lines), *planned)
+        own = self._verified()
+        check_budget(self.path, own.budget, own.events, *planned)
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _lines(self) -> list[dict[str, Any]]:
         return verified_lines(self._content(), self.path)
+
+    def _verified(self) -> Verified:
+        return _known_from_here_on(real(self.path), self._content(), self.path)
 
     def _content(self) -> bytes:
         try:
@@ -266,55 +277,69 @@ def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[st
         LedgerError: a file was damaged or edited.
         StorageError: the disk is full; nothing was added to any.
     """
-    digests: list[str] = []
+    announced: list[tuple[Path, str]] = []
     with contextlib.ExitStack() as stack:
         # In one order for everybody, so that no two processes wait for each other.
         for path in sorted({real(ledger.path) for ledger, _ in entries}):
             stack.enter_context(locked(path))
         contents: dict[Path, tuple[bytes, bytes]] = {}
-        lines: dict[Path, list[dict[str, Any]]] = {}
         for ledger, event in entries:
             path = real(ledger.path)
-            if path not in lines:
+            if path not in contents:
                 before = ledger._content()
                 contents[path] = (before, before)
-                lines[path] = verified_lines(before, ledger.path)
-            own = lines[path]
-            check_budget(ledger.path, budget_from_json(own[0]["budget"]), events_of(own), event)
+            before, after = contents[path]
+            own = _known_from_here_on(path, after, ledger.path)
+            check_budget(ledger.path, own.budget, own.events, event)
             body = {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 **event_to_json(event),
                 **known(records=ledger.records, together=together),
             }
-            line = sealed_line(body, own[-1]["digest"])
-            own.append(line)
-            before, after = contents[path]
+            line = sealed_line(body, own.last)
             contents[path] = (before, after + line_bytes(line))
-            digests.append(str(line["digest"]))
+            announced.append((path, str(line["digest"])))
+        # Before the books change: an interruption between the two is not to hide what they hold.
+        for path, digest in announced:
+            _announced_here[path].append(digest)
         if contents:
             replace(contents)
-    for path in lines:
-        _booked_here[path] += sum(real(ledger.path) == path for ledger, _ in entries)
-    return digests
+    return [digest for _, digest in announced]
 
 
-_booked_here: Counter[Path] = Counter()
+_announced_here: defaultdict[Path, list[str]] = defaultdict(list)
+_verified_here: dict[Path, Verified] = {}
 
 
-def booked_here() -> dict[Path, int]:
-    """Events that this process booked, by ledger: what is spent, whatever becomes of the work."""
-    return dict(_booked_here)
+def _known_from_here_on(where: Path, content: bytes, path: Path) -> Verified:
+    found = verified(content, path, _verified_here.get(where))
+    _verified_here[where] = found
+    return found
+
+
+def announced_here() -> dict[Path, int]:
+    """Events that this process began to book, by ledger; `spent_here` tells which are booked."""
+    return {path: len(digests) for path, digests in _announced_here.items()}
 
 
 def spent_here(since: Mapping[Path, int] | None = None) -> str:
     """What this process booked, in one line with what those books cost in all; "" for nothing.
 
+    Asked of the books themselves: an event whose booking was interrupted is in them or is not.
+
     Args:
-        since: an earlier answer of `booked_here`, whose events are left out.
+        since: an earlier answer of `announced_here`, whose events are left out.
+
+    Raises:
+        InputError, LedgerError: a book that may hold such events cannot be read.
     """
-    found = dict(Counter(booked_here()) - Counter(since or {}))
+    found: dict[Path, int] = {}
+    for path in sorted(_announced_here):
+        new = _announced_here[path][(since or {}).get(path, 0) :]
+        if count := Ledger(path).count_of(new):
+            found[path] = count
     parts = []
-    for path in sorted(found)[:LISTED]:
+    for path in list(found)[:LISTED]:
         ledger = Ledger(path)
         totals = [ledger.running_total(USUAL_DELTA, unit) for unit in ledger.units]
         parts.append(f"{found[path]} new event(s) in {path} (in all {'; '.join(totals)})")

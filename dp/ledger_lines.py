@@ -1,9 +1,13 @@
 """Lines of a ledger's file: events as JSON, chained by digests that include the line before."""
 
+import contextlib
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from attrs import evolve, frozen
 
 from dp.accounting import Gaussian, Promise
 from dp.adjacency import adjacency_from_json, adjacency_to_json
@@ -15,17 +19,96 @@ FORMAT = "securefl ledger"
 VERSION = 1
 
 
+@frozen
+class Verified:
+    """What booking needs of a ledger's content, verified line by line.
+
+    Attributes:
+        length: bytes of the content.
+        sha256: of the content.
+        data_set: name of the data set.
+        budget: of the ledger, if it has one.
+        events: oldest first.
+        last: digest of the last line.
+    """
+
+    length: int
+    sha256: bytes
+    data_set: str
+    budget: Budget | None
+    events: tuple[Event, ...]
+    last: str
+
+
+def verified(content: bytes, path: Path, earlier: Verified | None = None) -> Verified:
+    """Verifies a ledger: all of it, or what was added to content that was verified earlier.
+
+    Args:
+        content: of the file.
+        path: of the file, for messages.
+        earlier: of a former content of the same file; where the new one does not begin with that,
+            all lines are read anew.
+
+    Raises:
+        LedgerError: a line that was edited, moved or left out, or of another format.
+    """
+    if earlier is not None:
+        hashed = hashlib.sha256(memoryview(content)[: earlier.length])
+        if len(content) >= earlier.length and hashed.digest() == earlier.sha256:
+            return _grown(content, path, earlier)
+    lines = verified_lines(content, path)
+    return Verified(
+        length=len(content),
+        sha256=hashlib.sha256(content).digest(),
+        data_set=lines[0]["data_set"],
+        budget=budget_from_json(lines[0]["budget"]),
+        events=events_of(lines[1:]),
+        last=lines[-1]["digest"],
+    )
+
+
+def _grown(content: bytes, path: Path, earlier: Verified) -> Verified:
+    added = content[earlier.length :]
+    if not added:
+        return earlier
+    lines = _chained(added, path, earlier.last, first=len(earlier.events) + 2)
+    with _only_possible(path):
+        events = events_of(lines)
+    return evolve(
+        earlier,
+        length=len(content),
+        sha256=hashlib.sha256(content).digest(),
+        events=(*earlier.events, *events),
+        last=lines[-1]["digest"],
+    )
+
+
 def verified_lines(content: bytes, path: Path) -> list[dict[str, Any]]:
     """The lines of a ledger, the first about the data set.
 
     Raises:
         LedgerError: a line that was edited, moved or left out, or of another format.
     """
+    lines = _chained(content, path, "", first=1)
+    if lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
+        raise LedgerError(
+            f"{path}: format {lines[0].get('format')!r} version {lines[0].get('version')!r},"
+            f" expected {FORMAT!r} version {VERSION}"
+        )
+    with _only_possible(path):
+        if type(lines[0]["data_set"]) is not str:
+            raise TypeError("a data set without a name")
+        budget_from_json(lines[0]["budget"])
+        events_of(lines[1:])
+    return lines
+
+
+def _chained(content: bytes, path: Path, previous: str, first: int) -> list[dict[str, Any]]:
+    """Lines as written, each naming the one before; `first` is the number of the first of them."""
     lines: list[dict[str, Any]] = []
-    previous = ""
     if not content.endswith(b"\n"):
         raise LedgerError(f"{path}: ends inside a line; restore the file from a copy")
-    for number, raw in enumerate(content[:-1].split(b"\n"), start=1):
+    for number, raw in enumerate(content[:-1].split(b"\n"), start=first):
         try:
             line = json.loads(raw)
         except (ValueError, RecursionError):
@@ -39,24 +122,20 @@ def verified_lines(content: bytes, path: Path) -> list[dict[str, Any]]:
             )
         previous = line["digest"]
         lines.append(line)
-    if lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
-        raise LedgerError(
-            f"{path}: format {lines[0].get('format')!r} version {lines[0].get('version')!r},"
-            f" expected {FORMAT!r} version {VERSION}"
-        )
-    try:
-        if type(lines[0]["data_set"]) is not str:
-            raise TypeError("a data set without a name")
-        budget_from_json(lines[0]["budget"])
-        events_of(lines)
-    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
     return lines
 
 
+@contextlib.contextmanager
+def _only_possible(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
+
+
 def events_of(lines: list[dict[str, Any]]) -> tuple[Event, ...]:
-    """The events in the lines of a ledger, oldest first."""
-    return tuple(event_from_json(line) for line in lines[1:])
+    """The events of lines after a ledger's first, oldest first."""
+    return tuple(event_from_json(line) for line in lines)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

@@ -3,10 +3,15 @@
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
+import dp
 from dp import (
     Budget,
     BudgetError,
@@ -20,8 +25,12 @@ from dp import (
     Membership,
     Promise,
     Record,
+    announced_here,
     book,
+    spent_here,
 )
+from dp._appending import replace
+from dp.ledger_lines import event_from_json, line_bytes, sealed_line, verified
 
 UNIT = Element(1.0)
 EVENT = Event("a release", UNIT, Promise(1.0, 1e-6))
@@ -270,6 +279,82 @@ def test_several_books_get_an_event_together_or_none_does(tmp_path: Path, full: 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1", "2"]
     assert limited(1 << 20, *(b.path for b in books)) == ""
     assert [len(b.events) for b in books] == [1 + 6 * (i == full) for i in range(3)]
+
+
+@pytest.mark.parametrize("step", ["write_aside", "sync_folder", "done"])
+def test_an_interrupted_booking_is_told_as_the_books_hold_it(tmp_path: Path, monkeypatch, step):
+    """Interrupted before, while and after the books get their new content."""
+    pair = [Ledger.create(tmp_path / name, name) for name in "ab"]
+    since = announced_here()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def replaced(contents) -> None:
+        replace(contents)
+        raise KeyboardInterrupt
+
+    if step == "done":
+        monkeypatch.setattr(dp.ledger, "replace", replaced)
+    else:
+        monkeypatch.setattr(dp._appending, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        book([(each, EVENT) for each in pair])
+    monkeypatch.undo()
+    held = 1 if step == "done" else 0
+    assert [len(each.events) for each in pair] == [held, held]
+    assert spent_here(since).count("1 new event(s) in ") == 2 * held
+    assert (spent_here(since) == "") == (held == 0)
+
+
+@given(st.lists(st.integers(1, 3), max_size=4), st.integers(0, 9))
+def test_a_grown_ledger_is_verified_as_one_read_whole(counts: list[int], known: int):
+    events = [evolve(EVENT, count=count) for count in counts]
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger.create(Path(folder) / "l", "hospital a", Budget(99.0, 1e-2, UNIT))
+        contents = [ledger.path.read_bytes()]
+        for event in events:
+            ledger.spend(event)
+            contents.append(ledger.path.read_bytes())
+    whole = verified(contents[-1], ledger.path)
+    assert whole.events == tuple(events)
+    for content in contents:
+        earlier = verified(content, ledger.path)
+        assert verified(contents[-1], ledger.path, earlier) == whole
+        # Not a former content: all is read anew, be it shorter, of the same length, or another's.
+        assert verified(contents[min(known, len(counts))], ledger.path, whole) == verified(
+            contents[min(known, len(counts))], ledger.path
+        )
+
+
+@pytest.mark.parametrize("line", [0, 1, 2, 3])
+def test_an_edit_is_found_by_the_process_that_verified_the_line_before(ledger: Ledger, line: int):
+    for _ in range(2):
+        ledger.spend(evolve(EVENT, promise=Promise(0.5, 1e-6)))
+    assert len(ledger.events) == 2
+    whole = ledger.path.read_bytes()
+    rows = (whole + sealed_after(whole)).splitlines(keepends=True)
+    rows[line] = rows[line].replace(b"hospital a", b"hospital b").replace(b"0.5", b"0.4")
+    ledger.path.write_bytes(b"".join(rows))
+    with pytest.raises(LedgerError, match=f"line {line + 1} was edited"):
+        ledger.spend(EVENT)
+
+
+def sealed_after(content: bytes) -> bytes:
+    """One more line for a ledger: its last event again."""
+    last = json.loads(content.splitlines()[-1])
+    body = {key: value for key, value in last.items() if key not in ("digest", "previous")}
+    return line_bytes(sealed_line(body, last["digest"]))
+
+
+def test_a_long_run_reads_the_lines_of_its_books_once(ledger: Ledger, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        dp.ledger_lines, "event_from_json", lambda line: read.append(line) or event_from_json(line)
+    )
+    for _ in range(20):
+        ledger.spend(evolve(EVENT, promise=Promise(0.01, 1e-9)))
+    assert len(read) <= 20
 
 
 def test_one_budget_that_has_no_room_keeps_all_books_as_they_are(tmp_path: Path):
