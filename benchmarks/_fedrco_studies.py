@@ -85,8 +85,7 @@ SEARCHED: dict[int, dict[str, float]] = {
         "FedRCO-ori": 0.0125,
         "FedRCO": 0.0125,
     },
-    # FedPM's with 100 clients was not searched.
-    100: {"FedAvg": 0.2, ALONE: 0.2, "FedRCO-ori": 0.0125, "FedRCO": 0.0125},
+    100: {"FedAvg": 0.2, ALONE: 0.2, "FedPM": 0.2, "FedRCO-ori": 0.0125, "FedRCO": 0.0125},
 }
 """Rates of whole searches over 2.5 T_inv on MNIST (docs/networks.md), by number of clients."""
 

@@ -264,19 +264,21 @@ def test_rates_are_those_given_then_those_of_a_saved_run_then_the_documented_one
     read = read_rates(saved(tmp_path / "fedrco_tables.json"))
     keys = [("mnist", method, n) for method in ("FedAvg", "FedPM", "FedRCO") for n in (10, 50, 100)]
     found = chosen(keys, given_rates(["FedAvg=0.7"]), read, "saved.json")
-    documented = [SEARCHED[n]["FedPM"] for n in (10, 50, 50)]
+    documented = [SEARCHED[n]["FedPM"] for n in (10, 50, 100)]
     own = [0.006, 0.003, SEARCHED[100]["FedRCO"]]
     assert [found[key].value for key in keys] == [0.7] * 3 + documented + own
-    assert found["mnist", "FedPM", 100].source == "docs/networks.md, of 50 clients"
+    assert found["mnist", "FedPM", 100].source == "docs/networks.md"
     assert found["mnist", "FedRCO", 100].source == "docs/networks.md"
     assert found["mnist", "FedPM", 50].source == "docs/networks.md"
     assert found["mnist", "FedRCO", 50].source == "saved.json"
     keys = [("mnist", "FedRCO", 20), ("mnist", "FedRCO", 40), ("mnist", "FedPM", 20)]
+    keys.append(("mnist", "FedAdam", 100))
     other = chosen([*keys, ("digits", "FedRCO", 20)], {}, read, "saved.json")
     assert [(each.value, each.source) for each in other.values()] == [
         (0.006, "saved.json, of 10 clients"),
         (0.003, "saved.json, of 50 clients"),
         (SEARCHED[10]["FedPM"], "docs/networks.md, of 10 clients"),
+        (SEARCHED[50]["FedAdam"], "docs/networks.md, of 50 clients"),
         (SEARCHED[10]["FedRCO"], "docs/networks.md, of 10 clients"),
     ]
     with pytest.raises(InputError, match="not a full run of fedrco_tables"):
