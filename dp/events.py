@@ -1,10 +1,10 @@
 """What is booked: private reads of a data set, what they may cost, and what they cost together."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from dp.accounting import Composition, Gaussian, Promise, compose
 from dp.adjacency import Adjacency, Membership
@@ -128,6 +128,20 @@ def least_delta_of(events: Iterable[Event]) -> float:
     return _three_digits_up(min(found))
 
 
+def kind_of(event: Event) -> Event:
+    """What an event costs once: without its text and its count."""
+    return evolve(event, what="any", count=1)
+
+
+def counted(kinds: Mapping[Event, int]) -> tuple[Event, ...]:
+    """Events that cost what so many of each kind do."""
+    found = []
+    for kind, count in kinds.items():
+        whole, rest = divmod(count, LARGEST_COUNT)
+        found += [evolve(kind, count=n) for n in (*[LARGEST_COUNT] * whole, rest) if n]
+    return tuple(found)
+
+
 def _three_digits_up(delta: float) -> float:
     if delta <= 0:
         return 0.0
@@ -145,7 +159,7 @@ def _split(
     for event in events:
         promise, gaussian = event.promise, event.gaussian
         if gaussian is not None and (prefer_gaussian or promise is None):
-            gaussians += [gaussian] * event.count
+            gaussians.append(evolve(gaussian, steps=gaussian.steps * event.count))
         elif promise is not None:
             promises += [promise] * event.count
     return promises, gaussians

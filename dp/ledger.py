@@ -34,6 +34,7 @@ from dp.events import (
     Budget,
     Event,
     check_budget,
+    counted,
     least_delta_of,
     total_of,
 )
@@ -143,7 +144,7 @@ class Ledger:
     @property
     def units(self) -> tuple[Adjacency, ...]:
         """The units in which the data set was spent, in order of first use."""
-        return tuple(dict.fromkeys(event.adjacency for event in self.events))
+        return tuple(dict.fromkeys(event.adjacency for event in self._counted()))
 
     def holds(self, digest: str) -> bool:
         """Whether the verified books contain the event with that digest."""
@@ -175,16 +176,15 @@ class Ledger:
             InputError: several units and none was named: they cannot be added up.
         """
         check_delta(delta)
-        events = self.events
-        units = tuple(dict.fromkeys(event.adjacency for event in events))
         if adjacency is None:
+            units = self.units
             if len(units) > 1:
                 known = "; ".join(unit.unit for unit in units)
                 raise InputError(
                     f"{self.path}: spent in several units ({known}), which do not add up; name one"
                 )
-            return total_of(events, delta)
-        return total_of([event for event in events if event.adjacency == adjacency], delta)
+            return total_of(self._counted(), delta)
+        return total_of(self._counted(adjacency), delta)
 
     def least_delta(self, adjacency: Adjacency) -> float:
         """The least delta of three digits at which the events of a unit have a finite epsilon.
@@ -192,7 +192,7 @@ class Ledger:
         Noise without a delta of its own has one at every delta above 0, and none at 0; it is
         allowed `USUAL_DELTA` beyond what promises need.
         """
-        return least_delta_of([event for event in self.events if event.adjacency == adjacency])
+        return least_delta_of(self._counted(adjacency))
 
     def finite_epsilon(self, delta: float, adjacency: Adjacency) -> Composition:
         """What the events of a unit cost, at that delta or, where it is too small, at the least."""
@@ -208,11 +208,8 @@ class Ledger:
             delta: at which it is stated, if that is enough for a finite epsilon.
             adjacency: the unit.
         """
-        others = {
-            other.path: tuple(e for e in other.events if e.adjacency == adjacency)
-            for other in self.others
-        }
-        events = [e for e in self.events if e.adjacency == adjacency]
+        others = {other.path: other._counted(adjacency) for other in self.others}
+        events = self._counted(adjacency)
         together = [*events, *(e for own in others.values() for e in own)]
         found = total_of(together, delta)
         if not math.isfinite(found.epsilon):
@@ -239,7 +236,12 @@ class Ledger:
     def check(self, *planned: Event) -> None:
         """Raises what `spend` would, and adds nothing; another event may still come in between."""
         own = self._verified()
-        check_budget(self.path, own.budget, own.events, *planned)
+        check_budget(self.path, own.budget, counted(own.kinds), *planned)
+
+    def _counted(self, adjacency: Adjacency | None = None) -> tuple[Event, ...]:
+        """Events that cost what all of a unit do, equal ones as one: what composition asks for."""
+        found = counted(self._verified().kinds)
+        return tuple(e for e in found if adjacency is None or e.adjacency == adjacency)
 
     def _lines(self) -> list[dict[str, Any]]:
         return verified_lines(self._content(), self.path)
@@ -290,7 +292,7 @@ def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[st
                 contents[path] = (before, before)
             before, after = contents[path]
             own = _known_from_here_on(path, after, ledger.path)
-            check_budget(ledger.path, own.budget, own.events, event)
+            check_budget(ledger.path, own.budget, counted(own.kinds), event)
             body = {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 **event_to_json(event),

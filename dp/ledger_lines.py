@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from attrs import evolve, frozen
 from dp.accounting import Gaussian, Promise
 from dp.adjacency import adjacency_from_json, adjacency_to_json
 from dp.errors import InputError, LedgerError
-from dp.events import Budget, Event
+from dp.events import Budget, Event, kind_of
 from dp.parts import Part
 
 FORMAT = "securefl ledger"
@@ -29,6 +29,7 @@ class Verified:
         data_set: name of the data set.
         budget: of the ledger, if it has one.
         events: oldest first.
+        kinds: what each costs, and how often, in order of first use.
         last: digest of the last line.
     """
 
@@ -37,6 +38,7 @@ class Verified:
     data_set: str
     budget: Budget | None
     events: tuple[Event, ...]
+    kinds: Mapping[Event, int]
     last: str
 
 
@@ -57,12 +59,14 @@ def verified(content: bytes, path: Path, earlier: Verified | None = None) -> Ver
         if len(content) >= earlier.length and hashed.digest() == earlier.sha256:
             return _grown(content, path, earlier)
     lines = verified_lines(content, path)
+    events = events_of(lines[1:])
     return Verified(
         length=len(content),
         sha256=hashlib.sha256(content).digest(),
         data_set=lines[0]["data_set"],
         budget=budget_from_json(lines[0]["budget"]),
-        events=events_of(lines[1:]),
+        events=events,
+        kinds=_added({}, events),
         last=lines[-1]["digest"],
     )
 
@@ -79,8 +83,17 @@ def _grown(content: bytes, path: Path, earlier: Verified) -> Verified:
         length=len(content),
         sha256=hashlib.sha256(content).digest(),
         events=(*earlier.events, *events),
+        kinds=_added(earlier.kinds, events),
         last=lines[-1]["digest"],
     )
+
+
+def _added(kinds: Mapping[Event, int], events: Iterable[Event]) -> Mapping[Event, int]:
+    found = dict(kinds)
+    for event in events:
+        kind = kind_of(event)
+        found[kind] = found.get(kind, 0) + event.count
+    return found
 
 
 def verified_lines(content: bytes, path: Path) -> list[dict[str, Any]]:

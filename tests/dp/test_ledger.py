@@ -23,6 +23,7 @@ from dp import (
     Ledger,
     LedgerError,
     Membership,
+    Part,
     Promise,
     Record,
     announced_here,
@@ -30,6 +31,7 @@ from dp import (
     spent_here,
 )
 from dp._appending import replace
+from dp.events import LARGEST_COUNT, counted, kind_of, least_delta_of, total_of
 from dp.ledger_lines import event_from_json, line_bytes, sealed_line, verified
 
 UNIT = Element(1.0)
@@ -325,6 +327,39 @@ def test_a_grown_ledger_is_verified_as_one_read_whole(counts: list[int], known: 
         assert verified(contents[min(known, len(counts))], ledger.path, whole) == verified(
             contents[min(known, len(counts))], ledger.path
         )
+
+
+KINDS = st.sampled_from(
+    [
+        EVENT,
+        Event("another text", UNIT, Promise(1.0, 1e-6)),
+        Event("less", UNIT, Promise(0.25, 0.0), count=3),
+        Event("noise", UNIT, gaussian=Gaussian(4.0)),
+        Event("more noise", UNIT, Promise(1.5, 1e-6), Gaussian(4.0, steps=2), count=2),
+        Event("first part", UNIT, Promise(0.5, 1e-7), part=Part("days", 0)),
+        Event("second part", UNIT, Promise(0.5, 1e-7), part=Part("days", 1)),
+    ]
+)
+
+
+@given(st.lists(KINDS, max_size=12), st.sampled_from([0.0, 1e-5, 1e-2]))
+def test_equal_events_counted_cost_what_they_do_one_by_one(events: list[Event], delta: float):
+    kinds: dict[Event, int] = {}
+    for event in events:
+        kinds[kind_of(event)] = kinds.get(kind_of(event), 0) + event.count
+    singly = [each for event in events for each in [evolve(event, count=1)] * event.count]
+    one_by_one = total_of(singly, delta)
+    together = total_of(counted(kinds), delta)
+    assert together.epsilon == pytest.approx(one_by_one.epsilon, rel=1e-12)
+    assert together.rule == one_by_one.rule
+    assert least_delta_of(counted(kinds)) == least_delta_of(events)
+
+
+def test_more_events_than_one_line_can_count_are_counted():
+    kind = kind_of(EVENT)
+    found = counted({kind: 2 * LARGEST_COUNT + 1})
+    assert [event.count for event in found] == [LARGEST_COUNT, LARGEST_COUNT, 1]
+    assert {kind_of(event) for event in found} == {kind}
 
 
 @pytest.mark.parametrize("line", [0, 1, 2, 3])
