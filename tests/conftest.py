@@ -1,9 +1,17 @@
-"""Fixtures that need files outside the repository, and a count of what their absence skipped."""
+"""What all tests share: examples on any machine, files outside the repository, skips counted."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow; that is no fault of what is tested. Before any test file is read, for
+# settings in a decorator take what they do not name from the profile of that moment.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CACHE = REPOSITORY / "build" / "test-cache"

@@ -33,7 +33,7 @@ def exact_delta(epsilons: list[float], at: float) -> float:
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     epsilons=st.lists(EPSILON, min_size=2, max_size=8),
     delta=st.sampled_from([1e-9, 1e-5, 1e-2]),

@@ -83,7 +83,7 @@ def test_the_composition_of_this_file_is_the_closed_form_of_one_gaussian():
         assert high < 1.05 * exact
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(
     epsilon=st.floats(0.2, 12),
     delta=st.sampled_from([1e-6, 1e-5, 1e-3]),

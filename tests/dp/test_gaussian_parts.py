@@ -23,7 +23,7 @@ def law_of_parts(sigma: float, parts: int) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(len(total)) - len(total) // 2, total
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     sigma=st.floats(4.0, 20.0),
     parts=st.integers(1, 4),

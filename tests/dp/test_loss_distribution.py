@@ -42,7 +42,7 @@ def test_many_full_steps_at_a_tiny_delta_cost_their_exact_epsilon():
     assert found.epsilon >= exact_epsilon(1.0, 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     mu=st.floats(1e-6, 200),
     delta=st.floats(-200, -0.1).map(lambda power: 10.0**power),

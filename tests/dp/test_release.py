@@ -38,7 +38,7 @@ def matrix(rows: int = 12, columns: int = 5) -> Array:
     return np.random.default_rng(0).normal(size=(rows, columns))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rows=st.integers(1, 30),
     columns=st.integers(1, 8),

@@ -44,7 +44,7 @@ def test_on_a_fine_grid_draws_follow_the_normal_distribution_far_into_the_tails(
     assert abs(np.sum(np.abs(drawn) > 4) - expected) < 6 * expected**0.5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([*SIGMAS, Fraction(2**20)]),
     st.floats(0, 5),

@@ -153,7 +153,7 @@ def test_acceptance_of_the_gaussian_is_decided_by_the_exact_threshold():
         assert not noise._accept_exactly(magnitude, word, ones)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     steps=st.integers(1, 10**9),
     epsilon=st.floats(1e-2, 20),

@@ -67,7 +67,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(mean, monkeypatch):
 
 
 @given(st.integers(64, 3000), st.integers(-60, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_keeping_a_proposal_makes_it_a_poisson_variable(mean, j):
     """p(j) exp(-|j| / t) / P(mean + j) is one constant; p is at most 1 and what the table says."""
     noise, scale = Poisson(mean), int(mean**0.5) + 1

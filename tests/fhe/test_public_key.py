@@ -64,7 +64,7 @@ def reference_product(a, b):
     return [value % 2**64 for value in total]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1))
 def test_products_are_exact_modulo_two_to_the_64(seed):
     rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def test_products_are_exact_modulo_two_to_the_64(seed):
     assert ring.times_binary(a, b).tolist() == reference_product(a, b)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
 def test_an_extracted_row_is_a_coefficient_of_the_product(seed, k):
     rng = np.random.default_rng(seed)

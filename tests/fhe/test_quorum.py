@@ -16,7 +16,7 @@ from fhe.public_key import ciphertext_bytes
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_neutral_digits_lose_against_every_code_or_equal_it(data):
     """There are more digits' values than codes; those above the largest code do no harm."""
     exponent = data.draw(st.sampled_from(FAILURE_EXPONENTS))

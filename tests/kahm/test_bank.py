@@ -20,7 +20,6 @@ def reference(batches, points, measure="folding"):
     return np.stack([KAHM.fit(batch).measure(points, measure) for batch in batches], axis=1)
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=8),
@@ -201,7 +200,7 @@ def test_an_unknown_measure_is_refused_with_the_known_ones():
         Bank.fit([np.eye(3)], [0], 1).measures(np.ones((1, 3)), "manhattan")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4),

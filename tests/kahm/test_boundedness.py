@@ -9,7 +9,7 @@ from kahm import KAHM
 from kahm.boundedness import folding_ratio_bound, image_bound
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.integers(1, 12),
     st.integers(1, 5),

@@ -175,11 +175,7 @@ def test_no_record_is_refused():
         KAHM.fit(np.empty((0, 3)))
 
 
-settings.register_profile("default", deadline=None)
-settings.load_profile("default")
-
-
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 60),

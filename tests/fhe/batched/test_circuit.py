@@ -93,7 +93,7 @@ def test_every_number_of_contributors(contributors):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_class_count_width_and_cut(data):
     bits, classes = data.draw(st.integers(4, 8)), data.draw(st.integers(2, 40))
     contributors = data.draw(st.integers(1, 9))

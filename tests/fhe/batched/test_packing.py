@@ -10,7 +10,7 @@ from fhe.errors import FormatError
 
 
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_what_is_packed_comes_back(data):
     primes = data.draw(st.lists(st.integers(2**20, 2**60), min_size=1, max_size=4))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -45,7 +45,7 @@ def mutations(draw, valid: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", sorted(VALID))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_mutated_file_is_read_or_refused_in_one_line(tmp_path_factory, name, data):
     content = data.draw(st.one_of(mutations(VALID[name]), st.binary(max_size=200)))

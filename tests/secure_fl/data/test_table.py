@@ -353,7 +353,7 @@ def test_an_archive_without_a_stream_is_damaged(tmp_path, suffix, pack):
     assert refusal(path) == f"{path}: damaged or truncated archive; copy the file again"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.binary(max_size=2000), min_size=1, max_size=3), st.integers(0, 4000))
 def test_own_reading_of_streams_gives_what_the_libraries_give(tmp_path_factory, parts, zeros):
     from secure_fl.data._streams import read_capped

@@ -30,20 +30,20 @@ TOLD = {"step": "module:step", "broadcast": (np.ones(3), 0.5), "key": (0, 1, 2),
 CODING = {"clip": 1.0, "clients": 3, "bits": 64, "outside": "clip", "weighted": False}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(VALUES)
 def test_a_fingerprint_is_the_same_before_and_after_a_journey(value: Any) -> None:
     assert wire.fingerprint(wire.decode(wire.encode(value))) == wire.fingerprint(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(VALUES, VALUES)
 def test_values_have_one_fingerprint_where_their_bytes_are_the_same(a: Any, b: Any) -> None:
     """The encoding gives back what it was given, so equal bytes are equal values."""
     assert (wire.fingerprint(a) == wire.fingerprint(b)) == (wire.encode(a) == wire.encode(b))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([*CALL, "coding", "federation"]), VALUES)
 def test_every_part_of_what_is_told_counts(part: str, value: Any) -> None:
     told: dict[str, Any] = {**TOLD, "coding": CODING, "federation": None}

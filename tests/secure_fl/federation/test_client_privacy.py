@@ -116,7 +116,7 @@ def test_the_same_message_repeats_its_noise_and_no_other_does():
 # -------------------------------------------------------------------------------------------- clip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30),
     st.floats(1e-6, 1e6),

@@ -65,7 +65,7 @@ def test_the_sum_is_exact_when_a_client_drops_at_any_step(stage: Stage):
 STAGES = st.sampled_from([None, *Stage])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(STAGES, min_size=5, max_size=5), st.integers(3, 5))
 def test_any_pattern_of_drop_outs_gives_the_exact_sum_or_a_quorum_error(
     stages: list[Stage | None], threshold: int
@@ -177,7 +177,7 @@ def test_where_no_ring_is_safe_all_are_neighbours():
 # ------------------------------------------------------------------------------------------ shares
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.binary(min_size=16, max_size=16), st.integers(2, 5), st.integers(0, 3))
 def test_any_threshold_of_shares_gives_the_secret(secret: bytes, threshold: int, more: int):
     holders = threshold + more
@@ -186,7 +186,7 @@ def test_any_threshold_of_shares_gives_the_secret(secret: bytes, threshold: int,
         assert shares.combine({i: dealt[i - 1] for i in chosen}, threshold) == secret
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data(), st.binary(min_size=16, max_size=16), st.integers(2, 6), st.integers(0, 4))
 def test_opening_agrees_with_pycryptodome_even_on_wrong_shares(
     data: st.DataObject, secret: bytes, threshold: int, more: int
@@ -203,7 +203,7 @@ def test_opening_agrees_with_pycryptodome_even_on_wrong_shares(
     assert shares.combine(given_shares, threshold) == oracle
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data(), st.binary(min_size=16, max_size=16), st.integers(2, 8), st.integers(0, 600))
 def test_what_either_deals_the_other_opens(
     data: st.DataObject, secret: bytes, threshold: int, more: int

@@ -106,7 +106,7 @@ def test_every_sum_of_a_set_up_is_exact(degree: int) -> None:
 LOST = st.dictionaries(st.sampled_from(names_of(5)), st.sampled_from([Stage.MASK, Stage.UNMASK]))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(LOST, min_size=3, max_size=3))
 def test_any_pattern_of_drop_outs_gives_exact_sums_or_a_quorum_error(
     lost: list[dict[str, Stage]],

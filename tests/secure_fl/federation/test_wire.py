@@ -50,7 +50,7 @@ def same(a: Any, b: Any) -> bool:
     return a == b
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(VALUES)
 def test_decoding_gives_back_the_value_and_the_size_is_known_before(value: Any):
     data = wire.encode(value)
@@ -58,7 +58,7 @@ def test_decoding_gives_back_the_value_and_the_size_is_known_before(value: Any):
     assert wire.measure(value)[0] == len(data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(ARRAYS, max_size=4))
 def test_arrays_are_written_and_read_as_the_library_does(arrays: list[Any]):
     from safetensors.numpy import load, save
@@ -108,7 +108,7 @@ def test_numpy_numbers_and_sparse_arrays_come_back():
 LENGTHS = st.one_of(st.integers(0, 12), st.integers(95, 105), st.integers(1240, 1260))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(LENGTHS, LENGTHS, LENGTHS), min_size=1, max_size=4))
 def test_a_trees_size_is_known_from_the_lengths_of_its_leaves(lengths: list[tuple[int, ...]]):
     """Lengths around those at which a number of the header has a digit more."""

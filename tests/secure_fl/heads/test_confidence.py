@@ -60,7 +60,7 @@ def heads():
     rule=st.sampled_from(["tournament", "paper"]),
     batched=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_encrypted_rule_says_unknown_where_all_codes_are_above_the_threshold(
     codes, threshold, rule, batched
 ):

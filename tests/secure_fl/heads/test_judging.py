@@ -13,7 +13,7 @@ from secure_fl.heads.judging import calibrate, label_indices, leave_one_out
 
 
 @given(st.integers(0, 2**32), st.integers(2, 6), st.integers(1, 9), st.integers(2, 4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_without_a_contributor_is_the_rule_over_the_others(seed, clients, queries, classes):
     """The same as taking its column out, ties included."""
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def test_labels_that_are_no_class_are_never_right():
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=60), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_bands_part_the_queries_by_distance_and_keep_equal_ones_together(codes, seed):
     distances = np.array(codes) / 12
     right = np.random.default_rng(seed).random(len(codes)) < 0.5

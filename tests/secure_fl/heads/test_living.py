@@ -91,7 +91,7 @@ SCALED = {
 """Of every feature another offset and spread, and machines other than the paper's."""
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     arrivals(),
     st.sampled_from(MEASURES),
@@ -180,7 +180,7 @@ def fitted_from_noisy(folder, facts, noisy, cells):
     return head_path(folder, CLIENT).read_bytes()
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(MEASURES), st.data())
 def test_a_released_head_that_lived_is_fitted_from_what_is_left_of_its_noisy_rows(
     seed, measure, data

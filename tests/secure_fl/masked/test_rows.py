@@ -33,7 +33,7 @@ def federations(draw):
 
 
 @given(federations(), st.sampled_from([32, 64]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_sum_opens_to_the_plain_rules_class_and_the_smallest_code(federation, word_bits):
     bits, codes = federation
     coding = RowCoding(bits, codes.shape[2], word_bits)

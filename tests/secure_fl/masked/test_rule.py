@@ -31,7 +31,7 @@ def told(queries: int, batch: str = "b") -> Told:
 
 
 @given(st.integers(2, 6), st.integers(1, 8), st.sampled_from([32, 64]), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 def test_answers_equal_the_plain_rules(clients, queries, word_bits, seed):
     found = MaskedRule(contributors=clients, classes=CLASSES, bits=BITS, word_bits=word_bits)
     codes = codes_of(clients, queries, seed)

@@ -30,7 +30,7 @@ def plurality(codes):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_without_much_noise_the_answer_is_the_pluralitys(data):
     clients, classes = data.draw(st.integers(2, 6)), data.draw(st.integers(2, 4))
     size = 3 * clients * classes

@@ -11,7 +11,7 @@ from secure_fl.objectives import RandomFourierFeatures, with_constant
 
 
 @given(variance=st.floats(1e-3, 10.0), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_inner_products_approach_the_gaussian_kernel(variance, seed):
     """Each product is a mean of M independent terms in [-2, 2]: six of its deviations bound it."""
     rng = np.random.default_rng(seed)

@@ -175,7 +175,7 @@ class TestDerivatives:
     margins=st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3),
     label=st.integers(0, 2),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_softmax_loss_and_slopes_keep_their_digits_at_any_margin(margins, label):
     objective = SoftmaxLoss(0.0, 3)
     X, y, w = np.ones((1, 1)), np.array([label]), np.array([margins])

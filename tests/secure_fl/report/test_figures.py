@@ -44,7 +44,7 @@ def test_a_class_and_a_client_of_any_name_are_in_the_drawing(name):
 
 
 @given(names=st.lists(st.text(max_size=60), min_size=2, max_size=14))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_lines_of_any_names_are_drawn_with_all_of_them(names):
     lines = {name: [1.0, 2.0] for name in names}
 

@@ -23,9 +23,7 @@ SCALARS = (
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner)
 )
-QUICK = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class Texts(HTMLParser):

@@ -351,7 +351,7 @@ def opened(store, name="b", **changes):
     quorum=st.integers(1, 3),
     now=st.sampled_from([0.0, 10.0, 20.0]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_batch_moves_on_exactly_when_its_terms_say(tmp_path_factory, settled, quorum, now):
     """Against the terms written as one expression."""
     store = Store(tmp_path_factory.mktemp("store") / "db")

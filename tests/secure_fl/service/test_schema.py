@@ -48,7 +48,7 @@ def exercise(operation, mode, signers, real, statuses):
     """Calls one operation with names that are real and made up, by each signer and by nobody."""
 
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=4, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, database=None, suppress_health_check=list(HealthCheck))
     def calls(case):
         for auth in (None, *signers):
             for names in ({}, real):

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from secure_fl.data import Dataset, scaled_features
@@ -24,7 +24,6 @@ def dataset(X, name="a"):
     return Dataset(X, np.zeros(len(X), np.int64), ("0", "1"), name)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**32 - 1),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4),
@@ -44,7 +43,7 @@ def test_the_sum_of_digits_gives_the_pooled_moments_to_the_last_digits(seed, siz
             assert found.spreads[j] == pytest.approx(variance**0.5, rel=1e-6)
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_masks_and_the_order_of_clients_change_no_bit(seed):
     rng = np.random.default_rng(seed)

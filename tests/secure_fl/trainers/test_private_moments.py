@@ -39,7 +39,7 @@ records = arrays(np.float64, D, elements=st.floats(-50, 50))
 
 @pytest.mark.parametrize("clip", CLIPS)
 @given(x=records, y=records)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_sums_are_of_clipped_records_and_no_record_changes_them_by_more_than_stated(clip, x, y):
     sums = [moment_sums(clip.applied(each), ball=clip.ball) for each in (np.stack([x, y]), x[None])]
     np.testing.assert_allclose(sums[0], added(clip, x) + added(clip, y), atol=1e-12)

@@ -71,7 +71,7 @@ def test_the_server_holds_the_mean_of_the_clients_estimates(compressor: Compress
     assert np.allclose(last.hessian, np.mean(held, axis=0), atol=1e-13)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=60),
     st.integers(1, 60),
@@ -125,7 +125,7 @@ def pair_of(M: np.ndarray, rounding: float = 0.0) -> tuple[float, np.ndarray]:
     return leading_pair(packed, starts, starts + order, order, rounding)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 110), st.sampled_from([0.0, 1.0, 6.0]))
 def test_the_leading_pair_is_that_of_a_full_decomposition(seed: int, d: int, spread: float) -> None:
     rng = np.random.default_rng(seed)
@@ -139,7 +139,7 @@ def test_the_leading_pair_is_that_of_a_full_decomposition(seed: int, d: int, spr
     assert np.linalg.norm(M @ vector - value * vector) <= 1e-10 * largest
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(10, 80), st.sampled_from([1e-15, 1e-9, 1e-3]))
 def test_lanczos_looks_no_further_than_the_rounding_of_the_matrix(
     seed: int, d: int, rounding: float
@@ -157,7 +157,7 @@ def test_lanczos_looks_no_further_than_the_rounding_of_the_matrix(
     assert pair_of(noise, rounding)[0] != exact
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from([0.0, 0.5, 8.0]))
 def test_tridiagonal_matrices_are_decomposed(seed: int, n: int, spread: float) -> None:
     rng = np.random.default_rng(seed)

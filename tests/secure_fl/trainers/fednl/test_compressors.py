@@ -29,7 +29,7 @@ def symmetric(seed: int, d: int) -> np.ndarray:
     return M + M.T
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([*DETERMINISTIC, Identity()]), st.integers(0, 10**6), st.integers(1, 9))
 def test_contractive_compressors_keep_their_delta_on_every_matrix(
     compressor: Compressor, seed: int, d: int
@@ -90,7 +90,7 @@ def test_scaled_compressors_contract_in_the_mean(inner: Compressor) -> None:
     assert np.mean(errors) <= (1 - delta) * np.sum(M**2) + 6 * np.std(errors) / 63
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 90), st.booleans())
 def test_top_k_keeps_exactly_the_k_largest(seed: int, d: int, k: int, ties: bool) -> None:
     """Against a full sort; a published heap is known to lose entries."""
@@ -105,7 +105,7 @@ def test_top_k_keeps_exactly_the_k_largest(seed: int, d: int, k: int, ties: bool
     assert np.count_nonzero(kept) <= wanted
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_lanczos_gives_the_truncated_decomposition(seed: int, rank: int) -> None:
     rng = np.random.default_rng(seed)

@@ -222,7 +222,7 @@ def test_sketches_keep_second_moments_on_average(kind):
     assert (np.abs(found.mean(axis=0) - B.T @ B) < 5 * error + 1e-12).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
 def test_the_fast_transform_is_the_product_with_hadamards_matrix(power, columns, seed):
     X = np.random.default_rng(seed).normal(size=(2**power, columns))

@@ -88,7 +88,7 @@ class TestAgainstTheClosedForm:
 
 
 @given(seed=st.integers(0, 10_000), skew=st.floats(0, 2.5), memory=st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_guarded_round_increases_the_pooled_objective(seed, skew, memory):
     data = pool(seed, sizes=(3, 25, 9, 4), skew=skew)
     objective = SquaredLoss(1e-3, 3)

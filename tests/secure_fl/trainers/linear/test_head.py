@@ -85,7 +85,7 @@ def test_every_solver_reaches_the_pooled_minimum(solver, objective):
     which=st.integers(0, 4),
     memory=st.integers(0, 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_no_guarded_round_increases_the_pooled_objective(seed, skew, which, memory):
     data = pool(seed, sizes=(3, 25, 9, 4), skew=skew)
     objective = SoftmaxLoss(1e-4, 3)

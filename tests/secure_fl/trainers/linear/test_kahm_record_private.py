@@ -43,7 +43,7 @@ def released(members, ledger, epsilon=5.0, **options):
     weights=matrices,
     whitening=matrices,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_replaced_record_changes_a_sum_of_residuals_by_more_than_twice_the_clip(
     records, labels, weights, whitening
 ):
@@ -185,7 +185,7 @@ def test_machines_of_many_records_are_as_good_as_a_head_without_noise(tmp_path):
 
 @pytest.mark.parametrize("measure", MEASURES)
 @given(seed=st.integers(0, 2**32), classes=st.integers(2, 6), norm=st.floats(0.1, 3))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_machines_on_their_points_decide_as_the_linear_rule_does(measure, seed, classes, norm):
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((7, classes))

@@ -37,7 +37,7 @@ TRAINERS = (noisy_gradient, kahm_record_private, private_ridge)
     weights=st.lists(st.floats(-50, 50), min_size=6, max_size=6),
     centre=st.one_of(vectors, st.lists(st.floats(), min_size=3, max_size=3).map(np.array)),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_record_changes_a_gradient_by_more_than_its_unit_allows(
     first, second, labels, clip, weights, centre
 ):

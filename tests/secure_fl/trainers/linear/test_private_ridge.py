@@ -32,7 +32,7 @@ vectors = st.lists(st.floats(-1, 1), min_size=3, max_size=3).map(np.array)
 
 
 @given(first=vectors, second=vectors, labels=st.tuples(st.integers(0, 1), st.integers(0, 1)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_replaced_record_changes_the_moments_by_more_than_the_sensitivity(first, second, labels):
     first, second = (x / max(1.0, np.linalg.norm(x)) for x in (first, second))
     change = moments(first, labels[0]) - moments(second, labels[1])

@@ -54,7 +54,7 @@ def slid(image, up, left):
     return moved
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1))
 def test_a_copy_is_the_image_moved_and_filled_with_zeros(seed):
     X = np.random.default_rng(seed).normal(size=(6, 24)).astype(np.float32)

@@ -145,7 +145,7 @@ def test_a_large_proximal_weight_holds_the_clients_at_the_global_model(clients):
     assert moved[1] < 0.5 * moved[0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 4), st.integers(0, 2**32 - 1))
 def test_trace_norm_gradient_is_a_subgradient_at_any_rank(rank, seed):
     """G is in the subdifferential of |.|_* at W iff <G, W> = |W|_* and |G|_2 <= 1 (duality)."""

@@ -48,7 +48,7 @@ def features(X, parameters=START.parameters):
         return module.features(torch.from_numpy(X.astype(np.float32))).double().numpy()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 9), st.integers(0, 999))
 def test_the_value_is_the_expansion_of_every_class_weighted_by_its_share(records, seed):
     """Section 4.1's double sums of inner products, class by class, over drawn global samples."""

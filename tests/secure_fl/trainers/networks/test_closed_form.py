@@ -21,7 +21,7 @@ from secure_fl.trainers.networks.local import Autograd, as_vectors
 from tests.secure_fl.trainers.networks.gradient_cases import CLASSES, INPUTS, cases
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["none", "kernel", "paper"]), cases())
 def test_the_closed_form_is_the_gradient_that_autograd_finds(fourier, case):
     model, width = LinearModel(CLASSES, INPUTS), INPUTS

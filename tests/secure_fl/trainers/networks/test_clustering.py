@@ -126,7 +126,7 @@ def test_out_of_range_settings_of_the_clustering_are_named(wrong):
 # ------------------------------------------------------------------------------- cross-validation
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 5), st.lists(st.integers(5, 30), min_size=1, max_size=4), st.integers(0, 99))
 def test_every_record_is_left_out_once_and_never_trained_on_in_that_fold(count, sizes, seed):
     clients = [

@@ -14,7 +14,7 @@ from secure_fl.trainers.networks.local import Autograd, as_vectors, is_compiled
 from tests.secure_fl.trainers.networks.gradient_cases import CLASSES, INPUTS, cases
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.booleans(), cases())
 def test_a_step_is_the_gradient_that_autograd_finds(normalised, case):
     model = FourierModel(CLASSES, INPUTS, 8, 0.7, normalised=normalised)

@@ -107,7 +107,7 @@ def gradient_sums(client, model, loss_of, y=None, X=None, at_once=None):
     return clipped_sum(network, X, y, np.arange(len(y)), loss, GRID, at_once=size)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.sampled_from([1e-3, 1.0, 1e4, 1e30]))
 def test_a_replaced_record_moves_the_sum_by_at_most_two_clips_and_a_removed_one_by_one(
     tmp_path_factory, seed, scale
@@ -162,7 +162,7 @@ def test_groups_are_of_one_record_where_company_moves_bits(tmp_path):
     assert record_gradients.group_size(client, model, "cpu") == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seed=st.integers(0, 2**32 - 1),
     exponent=st.integers(-140, 128),
@@ -220,7 +220,7 @@ def test_a_record_that_is_not_finite_counts_as_nothing(tmp_path):
     assert not np.isfinite(train(client, model, start, replace(training, privacy=None))).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-6, 1), st.integers(1, 500))
 def test_a_poisson_sample_takes_the_records_whose_word_is_below_the_rate(rate, n):
     words = np.random.default_rng(n).integers(0, 2**64, n, dtype=np.uint64)

@@ -63,7 +63,7 @@ def printed(space, sample, discrepancy, apart, delta):
     return a1, a2, a3, g1, g2, g3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(federations())
 def test_the_bounds_are_the_printed_formulas(case):
     space, sample, discrepancy, apart, delta = case
@@ -88,7 +88,7 @@ def bound(space, sample, discrepancy, apart, delta):
     return er.excess_risk(space, sample, discrepancy=discrepancy, discrepancies=apart, delta=delta)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(federations(), st.floats(1.01, 3.0))
 def test_more_records_help_and_all_else_that_grows_hurts(case, factor):
     """The records grow without their features' norms, which theorem 4 constrains by themselves."""
@@ -109,7 +109,7 @@ def test_more_records_help_and_all_else_that_grows_hurts(case, factor):
     assert bound(space, sample, discrepancy, apart, delta / factor) > base
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(1, 4000), st.integers(1, 10), numbers, numbers)
 def test_equal_clients_that_agree_have_the_rate_of_distributed_learning(count, n, C, B, kappa):
     """Section 3.2: kappa B sqrt(K C / n) beside sqrt(K / n); with one client the central rate."""
@@ -130,7 +130,7 @@ def test_equal_clients_that_agree_have_the_rate_of_distributed_learning(count, n
     assert same == pytest.approx([found.approximation] * 2, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(federations())
 def test_weights_by_shares_have_the_least_skewness(case):
     _, sample, *_ = case

@@ -86,7 +86,7 @@ def test_private_training_learns_and_every_client_books_what_it_promised(tmp_pat
     assert privacy_spent([c.ledger for c in clients], 1e-4).startswith(f"epsilon {spent:.4g} at")
 
 
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=2)
 @given(
     st.floats(0.5, 10),
     st.integers(50, 5000),
