@@ -147,7 +147,7 @@ def _spent(since: dict[Any, int]) -> str:
     try:
         spent = sys.modules["dp.ledger"].spent_here(since)
     except (ValueError, RuntimeError) as error:
-        return f"privacy was spent before that, and its ledger cannot be read: {error}"
+        return f"privacy may have been spent before that, and its ledger cannot be read: {error}"
     return f"spent before that: {spent}" if spent else ""
 
 

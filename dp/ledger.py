@@ -40,15 +40,16 @@ from dp.events import (
 )
 from dp.ledger_lines import (
     FORMAT,
+    NOTHING,
     VERSION,
     Verified,
     budget_to_json,
     event_to_json,
     known,
     line_bytes,
+    lines_of,
     sealed_line,
     verified,
-    verified_lines,
 )
 from dp.mechanisms import check_delta
 
@@ -148,12 +149,7 @@ class Ledger:
 
     def holds(self, digest: str) -> bool:
         """Whether the verified books contain the event with that digest."""
-        return self.count_of([digest]) > 0
-
-    def count_of(self, digests: Sequence[str]) -> int:
-        """How many of the events with these digests the verified books contain."""
-        booked = {line["digest"] for line in self._lines()[1:]} if digests else ()
-        return sum(digest in booked for digest in digests)
+        return digest in self._digests()
 
     def digest_of(self, together: str) -> str | None:
         """Digest of the event that `book` wrote under that name; None where it is not here."""
@@ -243,11 +239,16 @@ class Ledger:
         found = counted(self._verified().kinds)
         return tuple(e for e in found if adjacency is None or e.adjacency == adjacency)
 
+    def _digests(self) -> frozenset[str]:
+        return frozenset(str(line["digest"]) for line in self._lines()[1:])
+
     def _lines(self) -> list[dict[str, Any]]:
-        return verified_lines(self._content(), self.path)
+        content = self._content()
+        _read_on(real(self.path), content, self.path)
+        return lines_of(content)
 
     def _verified(self) -> Verified:
-        return _known_from_here_on(real(self.path), self._content(), self.path)
+        return _read_on(real(self.path), self._content(), self.path)
 
     def _content(self) -> bytes:
         try:
@@ -291,7 +292,7 @@ def book(entries: Sequence[tuple[Ledger, Event]], together: str = "") -> list[st
                 before = ledger._content()
                 contents[path] = (before, before)
             before, after = contents[path]
-            own = _known_from_here_on(path, after, ledger.path)
+            own = _read_on(path, after, ledger.path)
             check_budget(ledger.path, own.budget, counted(own.kinds), event)
             body = {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -313,8 +314,9 @@ _announced_here: defaultdict[Path, list[str]] = defaultdict(list)
 _verified_here: dict[Path, Verified] = {}
 
 
-def _known_from_here_on(where: Path, content: bytes, path: Path) -> Verified:
-    found = verified(content, path, _verified_here.get(where))
+def _read_on(where: Path, content: bytes, path: Path) -> Verified:
+    """Verifies what was added since this process last read the file; `path` is for messages."""
+    found = verified(content, path, _verified_here.get(where, NOTHING))
     _verified_here[where] = found
     return found
 
@@ -338,7 +340,8 @@ def spent_here(since: Mapping[Path, int] | None = None) -> str:
     found: dict[Path, int] = {}
     for path in sorted(_announced_here):
         new = _announced_here[path][(since or {}).get(path, 0) :]
-        if count := Ledger(path).count_of(new):
+        booked = Ledger(path)._digests() if new else ()
+        if count := sum(digest in booked for digest in new):
             found[path] = count
     parts = []
     for path in list(found)[:LISTED]:

@@ -26,6 +26,7 @@ class Verified:
     Attributes:
         length: bytes of the content.
         sha256: of the content.
+        lines: in the content.
         data_set: name of the data set.
         budget: of the ledger, if it has one.
         events: oldest first.
@@ -35,6 +36,7 @@ class Verified:
 
     length: int
     sha256: bytes
+    lines: int
     data_set: str
     budget: Budget | None
     events: tuple[Event, ...]
@@ -42,7 +44,11 @@ class Verified:
     last: str
 
 
-def verified(content: bytes, path: Path, earlier: Verified | None = None) -> Verified:
+NOTHING = Verified(0, hashlib.sha256().digest(), 0, "", None, (), {}, "")
+"""Of no content: what the first line follows."""
+
+
+def verified(content: bytes, path: Path, earlier: Verified = NOTHING) -> Verified:
     """Verifies a ledger: all of it, or what was added to content that was verified earlier.
 
     Args:
@@ -54,38 +60,45 @@ def verified(content: bytes, path: Path, earlier: Verified | None = None) -> Ver
     Raises:
         LedgerError: a line that was edited, moved or left out, or of another format.
     """
-    if earlier is not None:
-        hashed = hashlib.sha256(memoryview(content)[: earlier.length])
-        if len(content) >= earlier.length and hashed.digest() == earlier.sha256:
-            return _grown(content, path, earlier)
-    lines = verified_lines(content, path)
-    events = events_of(lines[1:])
-    return Verified(
-        length=len(content),
-        sha256=hashlib.sha256(content).digest(),
-        data_set=lines[0]["data_set"],
-        budget=budget_from_json(lines[0]["budget"]),
-        events=events,
-        kinds=_added({}, events),
-        last=lines[-1]["digest"],
-    )
-
-
-def _grown(content: bytes, path: Path, earlier: Verified) -> Verified:
+    hashed = hashlib.sha256(memoryview(content)[: earlier.length])
+    if hashed.digest() != earlier.sha256:
+        return verified(content, path)
     added = content[earlier.length :]
-    if not added:
+    if earlier.lines and not added:
         return earlier
-    lines = _chained(added, path, earlier.last, first=len(earlier.events) + 2)
+    lines = _chained(added, path, earlier.last, first=earlier.lines + 1)
+    begun = earlier if earlier.lines else _begun(lines[0], path)
     with _only_possible(path):
-        events = events_of(lines)
+        events = tuple(map(event_from_json, lines[begun.lines - earlier.lines :]))
+    hashed.update(added)
     return evolve(
-        earlier,
+        begun,
         length=len(content),
-        sha256=hashlib.sha256(content).digest(),
-        events=(*earlier.events, *events),
-        kinds=_added(earlier.kinds, events),
+        sha256=hashed.digest(),
+        lines=earlier.lines + len(lines),
+        events=(*begun.events, *events),
+        kinds=_added(begun.kinds, events),
         last=lines[-1]["digest"],
     )
+
+
+def _begun(line: dict[str, Any], path: Path) -> Verified:
+    """A ledger of its first line alone."""
+    if line.get("format") != FORMAT or line.get("version") != VERSION:
+        raise LedgerError(
+            f"{path}: format {line.get('format')!r} version {line.get('version')!r},"
+            f" expected {FORMAT!r} version {VERSION}"
+        )
+    with _only_possible(path):
+        if type(line["data_set"]) is not str:
+            raise TypeError("a data set without a name")
+        budget = budget_from_json(line["budget"])
+    return evolve(NOTHING, lines=1, data_set=line["data_set"], budget=budget)
+
+
+def lines_of(content: bytes) -> list[dict[str, Any]]:
+    """The lines of a ledger that is verified, the first about the data set."""
+    return [json.loads(raw) for raw in content.splitlines()]
 
 
 def _added(kinds: Mapping[Event, int], events: Iterable[Event]) -> Mapping[Event, int]:
@@ -94,26 +107,6 @@ def _added(kinds: Mapping[Event, int], events: Iterable[Event]) -> Mapping[Event
         kind = kind_of(event)
         found[kind] = found.get(kind, 0) + event.count
     return found
-
-
-def verified_lines(content: bytes, path: Path) -> list[dict[str, Any]]:
-    """The lines of a ledger, the first about the data set.
-
-    Raises:
-        LedgerError: a line that was edited, moved or left out, or of another format.
-    """
-    lines = _chained(content, path, "", first=1)
-    if lines[0].get("format") != FORMAT or lines[0].get("version") != VERSION:
-        raise LedgerError(
-            f"{path}: format {lines[0].get('format')!r} version {lines[0].get('version')!r},"
-            f" expected {FORMAT!r} version {VERSION}"
-        )
-    with _only_possible(path):
-        if type(lines[0]["data_set"]) is not str:
-            raise TypeError("a data set without a name")
-        budget_from_json(lines[0]["budget"])
-        events_of(lines[1:])
-    return lines
 
 
 def _chained(content: bytes, path: Path, previous: str, first: int) -> list[dict[str, Any]]:
@@ -144,11 +137,6 @@ def _only_possible(path: Path) -> Iterator[None]:
         yield
     except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise LedgerError(f"{path}: holds an event that cannot be ({error})") from error
-
-
-def events_of(lines: list[dict[str, Any]]) -> tuple[Event, ...]:
-    """The events of lines after a ledger's first, oldest first."""
-    return tuple(event_from_json(line) for line in lines)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

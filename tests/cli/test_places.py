@@ -184,6 +184,7 @@ def test_an_interrupted_private_run_says_what_it_spent(data, tmp_path):
     }
     assert told == {path.name: len(dp.Ledger.open(path).events) for path in books(data)}
     assert len(set(told.values())) == 1
+    assert spent(data) >= 2
     assert not (tmp_path / "run").exists()
 
 
