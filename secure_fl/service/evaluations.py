@@ -17,7 +17,7 @@ from secure_fl.service.cluster import Calling
 from secure_fl.service.limits import Limits
 from secure_fl.service.metrics import Metrics
 from secure_fl.service.store import Store
-from secure_fl.service.supervision import Watch, keep_turning
+from secure_fl.service.supervision import Attention, Watch, keep_turning
 from secure_fl.service.worker import ARGUMENTS, GRACE, WORKERS
 
 log = logging.getLogger("securefl.service")
@@ -55,7 +55,8 @@ class Evaluations:
         limits: attempts, and how long answers are kept.
         metrics: seconds and failures are counted there.
         give_up: called with a reason when batches cannot be moved on any more.
-        advance: moves masked sums on, at seconds since 1970; returns whether one moved.
+        advance: moves masked sums on, at seconds since 1970, of which some were missed; returns
+            whether one moved.
         calling: how workers are called that answer batches; None has the process answer.
 
     Attributes:
@@ -70,10 +71,10 @@ class Evaluations:
         limits: Limits,
         metrics: Metrics,
         give_up: Callable[[str], None],
-        advance: Callable[[float], bool] = lambda now: False,
+        advance: Callable[[float, float], bool] = lambda now, missed: False,
         calling: Calling | None = None,
     ) -> None:
-        self._advance = advance
+        self._advance, self._attention = advance, Attention(TICK)
         self.changes = Changes()
         patience = limits.failing
         self._watches = [
@@ -140,9 +141,14 @@ class Evaluations:
 
     async def _tick(self) -> None:
         now = time.time()
+        missed = self._attention.missed(now)
+        if missed:
+            log.warning("away for %.1f s; whoever is waited for gets them back", missed)
+            await asyncio.to_thread(self._store.wait_longer, missed)
         moved = await asyncio.to_thread(self._store.advance, now)
-        if await asyncio.to_thread(self._advance, now) or moved:
+        if await asyncio.to_thread(self._advance, now, missed) or moved:
             self.changes.tell()
+        self._attention.looked(now)
         await asyncio.to_thread(self._store.forget, now - self._limits.keep)
         await self.changes.wait(TICK)
 

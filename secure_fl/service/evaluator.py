@@ -88,9 +88,9 @@ class Evaluator:
         )
         self.settling = Settling(self.store, setups, self.evaluations.changes.tell)
 
-    def _advance(self, now: float) -> bool:
+    def _advance(self, now: float, missed: float) -> bool:
         self.shelf.sweep()
-        return self.exchanges.advance(now)
+        return self.exchanges.advance(now, missed)
 
     def stop(self) -> None:
         """Lets requests that wait return."""

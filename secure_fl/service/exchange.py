@@ -171,6 +171,10 @@ class Exchange:
             self._close()
         return True
 
+    def wait_longer(self, seconds: float) -> None:
+        """Moves the end of the step that is at work."""
+        self._until += seconds
+
     def _close(self) -> None:
         step = self.step
         # Both at once, for who looks without the lock.
@@ -235,6 +239,7 @@ class Exchanges:
         self._kept = ExchangeStore(store, folder)
         self._lock = threading.Lock()
         self._sent: deque[Sent] = deque()
+        self._in_hand: set[Sent] = set()
         self._found: dict[int, Exchange] = {}
 
     def take(self, batch: Batch, client: str, step: int, message: bytes) -> tuple[int, bool]:
@@ -243,13 +248,17 @@ class Exchanges:
         The last message closes the step. Of the others nobody need hear: a hundred that wait would
         each look in vain a hundred times.
         """
-        sent = Sent(batch, client, step, message)
-        # Beside each other: forcing megabytes to the disk takes longer than all that follows.
-        self._kept.write(batch, step, client, message)
-        self._sent.append(sent)
-        with self._lock:
-            if not sent.status and sent.error is None:
-                sent.moved = self._take_all()
+        sent = Sent(batch, client, step, message, arrived=time.time())
+        self._in_hand.add(sent)
+        try:
+            # Beside each other: forcing megabytes to the disk takes longer than all that follows.
+            self._kept.write(batch, step, client, message)
+            self._sent.append(sent)
+            with self._lock:
+                if not sent.status and sent.error is None:
+                    sent.moved = self._take_all()
+        finally:
+            self._in_hand.discard(sent)
         if sent.error is not None:
             self._kept.discard(batch, step, client, message)
             raise sent.error
@@ -309,17 +318,34 @@ class Exchanges:
         ended, replies = found.ended
         return ended == step and client in replies, replies.get(client)
 
-    def advance(self, now: float) -> bool:
-        """Closes the steps on whose turn it is; whether one was, or a batch has ended."""
+    def advance(self, now: float, missed: float = 0.0) -> bool:
+        """Closes the steps on whose turn it is; whether one was, or a batch has ended.
+
+        Args:
+            now: seconds since 1970.
+            missed: seconds until then in which this process could hear nobody.
+        """
         with self._lock:
+            for exchange in self._found.values():
+                exchange.wait_longer(missed)
             waiting = self._kept.waiting()
             moved = self._drop(waiting)
             for number in waiting:
                 batch = self._store.by_number(number)
                 if batch is None:
                     continue
-                moved |= self._move(batch, now)
+                moved |= self._move(batch, min(now, self._came(batch, now)))
         return moved
+
+    def _came(self, batch: Batch, otherwise: float) -> float:
+        """When the oldest message came that is on its way to the disk, and may be awaited.
+
+        A step is not closed over a message that came in time, however long the disk takes.
+        """
+        exchange = self._found.get(batch.id)
+        step = 0 if exchange is None else exchange.step
+        hand = (each for each in tuple(self._in_hand) if each.place[::2] == (batch.id, step))
+        return min((each.arrived for each in hand), default=otherwise)
 
     def _move(self, batch: Batch, now: float) -> bool:
         try:

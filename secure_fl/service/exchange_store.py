@@ -43,6 +43,7 @@ class Sent:
         client: who sent it.
         step: of the sum.
         content: the message.
+        arrived: seconds since 1970 when all of it was here.
         status: 201 where it was taken, 200 where it was there before; 0 until then.
         error: why it was not taken.
         moved: whether its batch, or one that was looked at with it, went a step on.
@@ -52,6 +53,7 @@ class Sent:
     client: str
     step: int
     content: bytes
+    arrived: float
     status: int = 0
     error: Exception | None = None
     moved: bool = False

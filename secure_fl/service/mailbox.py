@@ -14,8 +14,12 @@ from collections.abc import Mapping, Sequence
 
 from attrs import field, frozen
 
+from secure_fl.service.supervision import Attention
+
 PRESENT = 60.0
 """Seconds after its last request for which a client counts as there."""
+_LOOK = 0.2
+"""Seconds between two looks at the clock while answers are awaited."""
 
 
 @frozen(eq=False)
@@ -48,6 +52,7 @@ class Mailbox:
         self._letters: dict[str, Letter] = {}
         self._news = {name: asyncio.Event() for name in names}
         self._seen: dict[str, float] = {}
+        self._waiting: set[str] = set()
         self._arrived = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -77,8 +82,7 @@ class Mailbox:
                 self._letters[name] = Letter(request)
                 self._news[name].set()
         letters = dict(self._letters)
-        if letters:
-            await asyncio.wait([each.answer for each in letters.values()], timeout=seconds)
+        await _settled({each.answer for each in letters.values()}, seconds)
         self._letters.clear()
         found = {n: e.answer.result() for n, e in letters.items() if e.answer.done()}
         for each in letters.values():
@@ -98,6 +102,7 @@ class Mailbox:
             patience: seconds to wait.
         """
         self._seen[name] = time.monotonic()
+        self._waiting.add(name)
         self._arrived.set()
         open_letter = self._letters.get(name)
         if open_letter is not None and last == open_letter.number and not open_letter.answer.done():
@@ -112,11 +117,13 @@ class Mailbox:
         except TimeoutError:
             return None
         finally:
+            self._waiting.discard(name)
             self._seen[name] = time.monotonic()
         return letter.number, letter.request
 
     def _there(self, name: str, now: float) -> bool:
-        return now - self._seen.get(name, -PRESENT) < PRESENT
+        # Of who waits a server that stood still heard nothing either, and need not.
+        return name in self._waiting or now - self._seen.get(name, -PRESENT) < PRESENT
 
     async def _gather(self) -> None:
         """Before the first messages: until all clients are there, or the time is over."""
@@ -126,3 +133,14 @@ class Mailbox:
                     self._arrived.clear()
                     await self._arrived.wait()
         self._wait = 0.0
+
+
+async def _settled(answers: "set[asyncio.Future[bytes]]", seconds: float) -> None:
+    """Waits for answers, some seconds at most in which they could come."""
+    attention, end = Attention(_LOOK), time.monotonic() + seconds
+    attention.looked(time.monotonic())
+    while answers and (left := end - time.monotonic()) > 0:
+        _, answers = await asyncio.wait(answers, timeout=min(left, _LOOK))
+        now = time.monotonic()
+        end += attention.missed(now)
+        attention.looked(now)

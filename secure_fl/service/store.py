@@ -201,6 +201,15 @@ class Store:
                 moved = True
             return moved
 
+    def wait_longer(self, seconds: float) -> None:
+        """Moves the end of the queriers' patience of all batches that collect, not their expiry."""
+        with self.transaction() as db:
+            db.execute(
+                "UPDATE batches SET patient_until = min(expires, patient_until + ?)"
+                " WHERE state = 'collecting'",
+                (seconds,),
+            )
+
     def begin(self) -> Batch | None:
         """Takes the oldest queued batch for evaluation."""
         with self.transaction() as db:

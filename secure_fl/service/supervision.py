@@ -80,6 +80,35 @@ class Watch:
             self._give_up(reason)
 
 
+class Attention:
+    """Tells a loop how long it was away: stopped, asleep with its machine, or waiting for a disk.
+
+    Nobody was heard in that time, so nobody was silent. A clock that is set while the loop runs
+    looks the same, and is treated so: who is waited for gets the time back.
+
+    Args:
+        usual: seconds between two looks.
+    """
+
+    SLACK = 1.0
+    """Seconds that a look may be late on a busy machine."""
+
+    def __init__(self, usual: float) -> None:
+        self._usual = usual
+        self._looked: float | None = None
+
+    def missed(self, now: float) -> float:
+        """Seconds since the last look beyond the usual ones; below 0 where the clock went back."""
+        gap = self._usual if self._looked is None else now - self._looked
+        if 0 <= gap <= self._usual + self.SLACK:
+            return 0.0
+        return gap - self._usual
+
+    def looked(self, now: float) -> None:
+        """What was missed until then is made good."""
+        self._looked = now
+
+
 class Ending:
     """How a loop that cannot go on ends its process.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,7 @@ from secure_fl.federation.secagg.setup_server import Advert, ServerSetUp
 from secure_fl.heads.manifest import make_manifest
 from secure_fl.service import settling as settling_module
 from secure_fl.service.exchange import Exchanges
+from secure_fl.service.exchange_store import Sent
 from secure_fl.service.gate import Refusal
 from secure_fl.service.masked_words import sum_parameters
 from secure_fl.service.registry import Federation
@@ -26,6 +28,7 @@ from secure_fl.service.setup_store import SetUpStore
 from secure_fl.service.store import Store
 
 NAMES = ("a", "b", "c")
+PATIENT, EXPIRES = 9e9, 9.1e9
 MANIFEST = make_manifest(classes=("x", "y"), clients=NAMES, n_features=2, bits=4, rule="masked")
 
 
@@ -34,7 +37,13 @@ class Evaluator:
 
     def __init__(self, folder):
         self.store, self.folder = Store(folder / "batches.db"), folder
-        terms = {"queries": 1, "quorum": 2, "patient_until": 9e9, "expires": 9e9, "queue": 9}
+        terms = {
+            "queries": 1,
+            "quorum": 2,
+            "patient_until": PATIENT,
+            "expires": EXPIRES,
+            "queue": 9,
+        }
         sealed = dict.fromkeys(NAMES, b"sealed")
         self.store.open(MANIFEST.fingerprint, "b", "o", sealed, **terms, agreed="00" * 32)
         self.exchanges = self.started()
@@ -118,6 +127,52 @@ def test_what_the_disk_did_not_take_was_not_said(evaluator):
         db.execute("DROP VIEW exchanges")
         db.execute("ALTER TABLE away RENAME TO exchanges")
     assert evaluator.at_once(list(evaluator.first.items())) == [201, 201, 201]
+
+
+def test_no_step_is_closed_over_a_message_that_came_in_time(evaluator, monkeypatch):
+    """Forcing it to the disk may take long; what came after the time was up delays nothing."""
+    late, exchanges = PATIENT + 1, evaluator.exchanges
+    for name in "ab":
+        exchanges.take(evaluator.batch, name, 1, evaluator.first[name])
+    writing, written = threading.Event(), threading.Event()
+
+    def write(batch, step, client, message):
+        writing.set()
+        assert written.wait(60)
+
+    monkeypatch.setattr(exchanges._kept, "write", write)
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(exchanges.take, evaluator.batch, "c", 1, evaluator.first["c"])
+        assert writing.wait(60)
+        assert not exchanges.advance(late)
+        written.set()
+        assert sent.result() == (201, True)
+    assert exchanges._of(evaluator.batch).step == 2
+    assert exchanges.reply(evaluator.batch, "c", 1) is not None
+
+
+def test_who_sends_again_and_again_holds_no_step_up(evaluator):
+    """Only what came before the time was up is waited for."""
+    exchanges = evaluator.exchanges
+    for name in "ab":
+        exchanges.take(evaluator.batch, name, 1, evaluator.first[name])
+    again = Sent(evaluator.batch, "b", 1, b"", arrived=PATIENT + 1)
+    exchanges._in_hand.add(again)
+    assert exchanges.advance(PATIENT + 2)
+    assert exchanges._of(evaluator.batch).step == 2
+
+
+def test_time_in_which_nobody_could_be_heard_is_given_back(evaluator):
+    exchanges = evaluator.exchanges
+    for name in "ab":
+        exchanges.take(evaluator.batch, name, 1, evaluator.first[name])
+    evaluator.store.wait_longer(30.0)
+    assert evaluator.batch.patient_until == PATIENT + 30
+    assert not exchanges.advance(PATIENT + 29, missed=30.0)
+    assert exchanges.advance(PATIENT + 31)
+    # Never past the batch's expiry, which is its querier's.
+    evaluator.store.wait_longer(EXPIRES)
+    assert evaluator.batch.patient_until == EXPIRES
 
 
 def test_a_batch_with_messages_of_an_earlier_release_ends_and_names_both_versions(evaluator):

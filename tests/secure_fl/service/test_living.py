@@ -26,7 +26,7 @@ from secure_fl.service.members import read_member
 from secure_fl.service.outbox import Outbox
 from secure_fl.service.registry import load_federations
 from secure_fl.service.serving import Address, serve
-from secure_fl.service.supervision import Ending, Watch, start_turning
+from secure_fl.service.supervision import Attention, Ending, Watch, start_turning
 from tests.secure_fl.service.parties import Players
 from tests.secure_fl.service.test_service import wait_until
 
@@ -126,6 +126,21 @@ def test_a_locked_store_of_nonces_holds_up_nobody_but_who_needs_it(made, running
     asks.join(60)
     assert done == [200]
     here.end()
+
+
+def test_a_loop_knows_how_long_it_was_away():
+    """Until what it missed is made good; looks that are a little late are as usual."""
+    attention = Attention(0.2)
+    assert attention.missed(100.0) == 0
+    attention.looked(100.0)
+    assert attention.missed(101.0) == 0
+    assert attention.missed(110.2) == pytest.approx(10)
+    # Nothing was made good in between: it is missed still.
+    assert attention.missed(111.2) == pytest.approx(11)
+    attention.looked(111.2)
+    assert attention.missed(111.4) == 0
+    # A clock that is set back by an hour: nobody is waited for an hour longer.
+    assert attention.missed(111.4 - 3600) == pytest.approx(-3600, abs=1)
 
 
 def test_an_evaluator_whose_database_is_gone_ends_with_a_failure(made, running):

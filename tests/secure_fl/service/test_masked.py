@@ -1,7 +1,9 @@
 """The rule masked over the service: an evaluator's process, and real contributors in threads."""
 
 import json
+import os
 import secrets
+import signal
 import sqlite3
 import threading
 import time
@@ -26,7 +28,7 @@ from secure_fl.service.masked_words import ANSWER, most_queries
 from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
-from tests.secure_fl.service.masked_parties import STEP, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, UNHURRIED, hurry, masked_parties
 from tests.secure_fl.service.test_service import wait_until
 
 CLIENTS = ("east", "north", "south", "west")
@@ -54,28 +56,6 @@ def test_answers_and_distances_are_the_clear_rules_and_nothing_is_left(parties):
     assert not list((parties.folder("querier") / "batches").glob(f"{batch}*"))
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
-def test_a_contributor_that_vanishes_is_tolerated_and_never_takes_part_again(parties, step):
-    """Its row is in if it left before; its batch is in its outbox before its first message is."""
-    batch = parties.open(patience=STEP)
-    parties.all_take_part(batch, {"south": step})
-    found = parties.fetch(batch)
-    there = CLIENTS if step > 3 else ("east", "north", "west")
-    assert found.present == there
-    assert (found.classes.tolist(), found.codes.tolist()) == parties.clear(slice(0, 6), there)
-    again = parties.contributor("south")
-    assert again.outbox.answered(batch)
-    assert again.outbox.undelivered(batch) is None
-    again.outbox.close()
-
-
-def test_below_the_threshold_nothing_is_revealed(parties):
-    batch = parties.open(patience=STEP)
-    parties.all_take_part(batch, {"south": 3, "west": 3})
-    with pytest.raises(ServiceError, match="2 contributors are left in step 3 of 5, 3 are needed"):
-        parties.fetch(batch)
-
-
 def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
     """What it acknowledged is on its disk, and its state follows from that."""
     killed = threading.Event()
@@ -84,7 +64,7 @@ def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
         if step == 4 and not killed.is_set():
             killed.set()
             parties.running.kill("evaluator")
-            parties.running.start("evaluator", "--step", "20")
+            parties.running.start("evaluator", "--step", str(UNHURRIED))
 
     # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
     batch = parties.open(patience=100.0)
@@ -106,7 +86,7 @@ def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
             whole = found.read_bytes()
             found.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
             assert found.stat().st_mode & 0o077 == 0
-            parties.running.start("evaluator", "--step", str(STEP))
+            parties.running.start("evaluator", "--step", str(UNHURRIED))
 
     batch = parties.open(patience=100.0)
     parties.all_take_part(batch, also=alter)
@@ -122,7 +102,7 @@ def test_the_evaluator_is_killed_at_every_step(parties, step):
     def kill(at, _):
         if at == step:
             parties.running.kill("evaluator")
-            parties.running.start("evaluator", "--step", "20")
+            parties.running.start("evaluator", "--step", str(UNHURRIED))
 
     # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
     batch = parties.open(patience=100.0)
@@ -155,17 +135,6 @@ def test_a_contributor_that_is_told_something_else_declines(parties):
     assert not east.outbox.answered(batch)
     east.outbox.close()
     querier.channel.close()
-
-
-def test_garbage_is_refused_and_its_sender_has_dropped_out(parties):
-    batch = parties.open(patience=STEP)
-    with Channel(parties.running.url(), parties.member("south"), parties.manifest) as line:
-        bad = line.heard("PUT", f"/batches/{batch}/exchange/1", b"garbage", what="garbage")
-        late = line.heard("PUT", f"/batches/{batch}/exchange/3", b"garbage", what="garbage")
-        wrong = line.heard("PUT", f"/batches/{batch}/contribution", b"x", what="garbage")
-    assert (bad.status, late.status, wrong.status) == (422, 409, 409)
-    parties.all_take_part(batch, {"south": 0})
-    assert parties.fetch(batch).present == ("east", "north", "west")
 
 
 def answer_of(parties, known=None):
@@ -299,3 +268,76 @@ def test_leaving_one_out_wants_labels_and_a_quorum_that_is_left(parties, tmp_pat
     terms = BatchTerms(quorum=4, without="east")
     with pytest.raises(InputError, match="3 of 4 contributors are left, and the quorum is 4"):
         masked_querier._open(parties.querier(), Desk(own), parties.queries[:4], 4, "b", None, terms)
+
+
+# ------------------------------------------------------- somebody is silent, from here to the end
+
+
+@pytest.fixture(scope="module")
+def hurried(parties):
+    hurry(parties)
+    return parties
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5])
+def test_a_contributor_that_vanishes_is_tolerated_and_never_takes_part_again(hurried, step):
+    """Its row is in if it left before; its batch is in its outbox before its first message is."""
+    batch = hurried.open(patience=STEP)
+    hurried.all_take_part(batch, {"south": step})
+    found = hurried.fetch(batch)
+    there = CLIENTS if step > 3 else ("east", "north", "west")
+    assert found.present == there
+    assert (found.classes.tolist(), found.codes.tolist()) == hurried.clear(slice(0, 6), there)
+    again = hurried.contributor("south")
+    assert again.outbox.answered(batch)
+    assert again.outbox.undelivered(batch) is None
+    again.outbox.close()
+
+
+def test_below_the_threshold_nothing_is_revealed(hurried):
+    batch = hurried.open(patience=STEP)
+    hurried.all_take_part(batch, {"south": 3, "west": 3})
+    with pytest.raises(ServiceError, match="2 contributors are left in step 3 of 5, 3 are needed"):
+        hurried.fetch(batch)
+
+
+def test_garbage_is_refused_and_its_sender_has_dropped_out(hurried):
+    batch = hurried.open(patience=STEP)
+    with Channel(hurried.running.url(), hurried.member("south"), hurried.manifest) as line:
+        bad = line.heard("PUT", f"/batches/{batch}/exchange/1", b"garbage", what="garbage")
+        late = line.heard("PUT", f"/batches/{batch}/exchange/3", b"garbage", what="garbage")
+        wrong = line.heard("PUT", f"/batches/{batch}/contribution", b"x", what="garbage")
+    assert (bad.status, late.status, wrong.status) == (422, 409, 409)
+    hurried.all_take_part(batch, {"south": 0})
+    assert hurried.fetch(batch).present == ("east", "north", "west")
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_while_the_evaluator_stands_still_nobody_counts_as_silent(hurried, step):
+    """Stopped for longer than it waits for anybody; those who could not be heard are in."""
+    stood, away = threading.Event(), STEP + 2
+
+    def stand_still(at, _):
+        if at == step and not stood.is_set():
+            stood.set()
+            pid = hurried.running.pid("evaluator")
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(away, os.kill, (pid, signal.SIGCONT)).start()
+
+    batch = hurried.open(patience=STEP)
+    # In step 1 three are there before it stands still: the quorum would be enough.
+    for name in CLIENTS[:3]:
+        hurried.take_part(batch, name)
+    if step == 1:
+        wait_until(lambda: arrived(hurried, batch) == 3)
+    hurried.take_part(batch, CLIENTS[3], also=stand_still)
+    found = hurried.fetch(batch)
+    assert stood.is_set()
+    assert found.present == CLIENTS
+
+
+def arrived(parties, batch):
+    """First messages of a batch on the evaluator's disk."""
+    with sqlite3.connect(parties.folder("evaluator") / "state" / "batches.db") as database:
+        look = "SELECT count(*) FROM exchanges JOIN batches b ON b.id = exchanges.batch"
+        return database.execute(f"{look} WHERE b.batch = ? AND step = 1", (batch,)).fetchone()[0]

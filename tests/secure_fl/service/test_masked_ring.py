@@ -25,7 +25,7 @@ from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.store import Store
 from tests.cli.command import securefl
-from tests.secure_fl.service.masked_parties import STEP, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, hurry, masked_parties
 
 CLIENTS = tuple("abcdefg")
 QUORUM, DEGREE = 5, 4
@@ -47,17 +47,6 @@ def test_answers_on_a_ring_are_the_clear_rules(parties):
     assert found.present == CLIENTS
     assert (found.classes.tolist(), found.codes.tolist()) == parties.clear(slice(0, 6), CLIENTS)
     assert len(wire.decode(said[2], kind=m.SHARE)["shares"]) == DEGREE
-
-
-@pytest.mark.parametrize("step", [1, 3, 4])
-def test_a_contributor_of_a_ring_may_vanish(parties, step):
-    """Its neighbours are enough without it, four of five holders."""
-    batch = parties.open(quorum=QUORUM, degree=DEGREE, patience=STEP)
-    parties.all_take_part(batch, {"c": step}, degree=DEGREE)
-    found = parties.fetch(batch)
-    there = CLIENTS if step > 3 else tuple(name for name in CLIENTS if name != "c")
-    assert found.present == there
-    assert (found.classes.tolist(), found.codes.tolist()) == parties.clear(slice(0, 6), there)
 
 
 def test_contributors_take_no_ring_unless_their_owner_allows_it(parties):
@@ -173,3 +162,23 @@ def test_facts_without_a_ring_are_those_of_releases_without_rings():
     )
     assert "degree" not in facts.said()
     assert facts.context() != attrs.evolve(facts, degree=DEGREE).context()
+
+
+# ---------------------------------------------------------------------------- somebody is silent
+
+
+@pytest.fixture(scope="module")
+def hurried(parties):
+    hurry(parties)
+    return parties
+
+
+@pytest.mark.parametrize("step", [1, 3, 4])
+def test_a_contributor_of_a_ring_may_vanish(hurried, step):
+    """Its neighbours are enough without it, four of five holders."""
+    batch = hurried.open(quorum=QUORUM, degree=DEGREE, patience=STEP)
+    hurried.all_take_part(batch, {"c": step}, degree=DEGREE)
+    found = hurried.fetch(batch)
+    there = CLIENTS if step > 3 else tuple(name for name in CLIENTS if name != "c")
+    assert found.present == there
+    assert (found.classes.tolist(), found.codes.tolist()) == hurried.clear(slice(0, 6), there)

@@ -26,7 +26,7 @@ from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.setup_store import KIND, SetUpStore
 from secure_fl.service.store import Store
 from tests.secure_fl.federation.protocol import Party, names_of
-from tests.secure_fl.service.masked_parties import STEP, Lasting, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, UNHURRIED, Lasting, hurry, masked_parties
 
 CLIENTS = ("east", "north", "south", "west")
 FIRST, LATER = [1, 2, 3, 4, 5], [3, 4, 5]
@@ -125,18 +125,6 @@ def test_a_contributor_whose_process_is_killed_while_it_waits_is_in_the_next_ans
     assert first not in set_ups(parties)
 
 
-@pytest.mark.parametrize("step", LATER)
-def test_a_contributor_that_vanishes_in_a_later_batch_is_tolerated(parties, lasting, step):
-    """Its masks of this place are opened, no others; started again it is in the next answer."""
-    parties.ask()
-    lasting["south"].line.vanishes = step
-    _, found = parties.ask(patience=STEP)
-    assert found.present == (CLIENTS if step > 3 else ("east", "north", "west"))
-    lasting["south"].end()
-    lasting["south"] = Lasting(parties, "south")
-    assert parties.ask()[1].present == CLIENTS
-
-
 # A start of the evaluator's process each; in mid-sum it is killed in `test_masked` too.
 @pytest.mark.parametrize("when", ["between", pytest.param(4, marks=pytest.mark.slow)])
 def test_a_killed_evaluator_goes_on_with_the_keys(parties, lasting, when):
@@ -145,7 +133,7 @@ def test_a_killed_evaluator_goes_on_with_the_keys(parties, lasting, when):
 
     def again():
         parties.running.kill("evaluator")
-        parties.running.start("evaluator", "--step", "20")
+        parties.running.start("evaluator", "--step", str(UNHURRIED))
 
     if when == "between":
         again()
@@ -396,3 +384,24 @@ def test_an_offer_is_read_as_it_was_made():
         Offer.from_bytes(Offer("later", Keys("first", 0), b"").to_bytes())
     with pytest.raises(FormatError, match="not the name of a batch"):
         Offer.from_bytes(Offer("../later", Keys("first", 3), b"").to_bytes())
+
+
+# ---------------------------------------------------------------------------- somebody is silent
+
+
+@pytest.fixture(scope="module")
+def hurried(parties):
+    hurry(parties)
+    return parties
+
+
+@pytest.mark.parametrize("step", LATER)
+def test_a_contributor_that_vanishes_in_a_later_batch_is_tolerated(hurried, lasting, step):
+    """Its masks of this place are opened, no others; started again it is in the next answer."""
+    hurried.ask()
+    lasting["south"].line.vanishes = step
+    _, found = hurried.ask(patience=STEP)
+    assert found.present == (CLIENTS if step > 3 else ("east", "north", "west"))
+    lasting["south"].end()
+    lasting["south"] = Lasting(hurried, "south")
+    assert hurried.ask()[1].present == CLIENTS

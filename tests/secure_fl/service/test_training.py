@@ -1,5 +1,6 @@
 """Training over the service's own channel: same models, messages done once, strangers refused."""
 
+import asyncio
 import json
 import threading
 import time
@@ -34,6 +35,7 @@ from secure_fl.service.coordinator import (
     read_circle,
     read_party,
 )
+from secure_fl.service.mailbox import PRESENT, Mailbox
 from secure_fl.service.serving import Address
 from secure_fl.service.trainee import Trainee
 from secure_fl.training.linear import train_linear_model
@@ -243,6 +245,47 @@ def test_a_client_that_is_not_there_is_not_waited_for(folder: Path) -> None:
         start = time.monotonic()
         assert exchange({"c0": b"", "c1": b""}, 60.0) == {}
         assert time.monotonic() - start < 30
+
+
+def test_while_the_server_stands_still_no_answer_is_late() -> None:
+    """Longer than it waits for answers: a client that could not be heard is in the round."""
+
+    async def stand_still() -> dict[str, bytes]:
+        mailbox = Mailbox(["c0"], wait=0.0)
+        waiting = asyncio.create_task(mailbox.fetch("c0", "", b"", 30.0))
+        asked = asyncio.create_task(mailbox.exchange({"c0": b"do"}, 0.5))
+        found = await waiting
+        assert found is not None
+        time.sleep(2.0)  # the whole process does
+        await asyncio.sleep(0.1)
+        again = asyncio.create_task(mailbox.fetch("c0", found[0], b"done", 30.0))
+        answers = await asked
+        await mailbox.end()
+        await again
+        return answers
+
+    assert asyncio.run(stand_still()) == {"c0": b"done"}
+
+
+def test_a_client_that_waited_while_the_server_stood_still_is_there() -> None:
+    """Its call is open, however long ago it came."""
+
+    async def ask() -> dict[str, bytes]:
+        mailbox = Mailbox(["c0", "gone"], wait=0.0)
+        waiting = asyncio.create_task(mailbox.fetch("c0", "", b"", 30.0))
+        await mailbox.fetch("gone", "", b"", 0.0)
+        await asyncio.sleep(0.01)
+        mailbox._seen = dict.fromkeys(mailbox._seen, time.monotonic() - 2 * PRESENT)
+        asked = asyncio.create_task(mailbox.exchange({"c0": b"do", "gone": b"do"}, 30.0))
+        found = await waiting
+        assert found is not None
+        again = asyncio.create_task(mailbox.fetch("c0", found[0], b"done", 30.0))
+        answers = await asked
+        await mailbox.end()
+        await again
+        return answers
+
+    assert asyncio.run(ask()) == {"c0": b"done"}
 
 
 # ---------------------------------------------------------------------------- who may come in
