@@ -143,7 +143,7 @@ class Evaluations:
         now = time.time()
         missed = self._attention.missed(now)
         if missed:
-            log.warning("away for %.1f s; whoever is waited for gets them back", missed)
+            log.warning("the clock went %+.1f s, nobody was heard: patience moves on", missed)
             await asyncio.to_thread(self._store.wait_longer, missed)
         moved = await asyncio.to_thread(self._store.advance, now)
         if await asyncio.to_thread(self._advance, now, missed) or moved:
