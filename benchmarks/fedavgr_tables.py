@@ -238,10 +238,14 @@ def _show(run: Run, trials: dict[str, Found], more: tuple[str, ...]) -> None:
         _show_by_class(run, trials, more)
     _across(run, differences)
     run.note("p: two-sided paired t-test over the seeds; empty where the differences are equal")
-    run.note("FL+HC: accuracy of each client's cluster model on all test records, by records")
+    if any("FL+HC" in columns(found) for found in trials.values()):
+        run.note(
+            "FL+HC: accuracy of each client's cluster model on all test records, by records, at"
+            " FedAvg's rate"
+        )
     run.note(
         f"{FOLDS}-fold cross-validation on the training records of seed 0, as many steps as the run"
-        " has: learning rate, then gamma, beta and alpha, or mu; FL+HC takes FedAvg's rate"
+        " has: learning rate, then gamma, beta and alpha, or mu"
     )
     run.note("terms are compared with none at FedAvgR's rate: with FedAvg at that rate")
     run.note("vehicle has 846 records, 500 of which train; svmguide1 is divided by its deviations")
