@@ -96,7 +96,8 @@ def show(run: Run, curves: Mapping[tuple[float, str], Curve]) -> None:
         " without the monitor too"
     )
     run.note(
-        f"{COURSE}: of the client that the monitor stepped in for most; where it has more than"
+        f"{COURSE}: of the client with the most steps that are not finite without the monitor, of"
+        " equal ones of whom it reset and then rolled back most; where it has more than"
         f" {MOST} steps, the largest of every few in a row"
     )
 
@@ -121,13 +122,19 @@ def scores(steps: Steps, window: int = 10) -> list[float]:
 
 
 def shown_client(curves: Mapping[tuple[float, str], Curve], rate: float) -> str:
-    """The client that the monitor stepped in for most at a rate; of equal ones the first."""
-    watched = next(
-        (curve for (at, method), curve in curves.items() if at == rate and method != UNWATCHED),
-        None,
-    )
-    courses = {} if watched is None else watched.steps
-    events = {name: sum(bool(row[_VERDICT]) for row in steps) for name, steps in courses.items()}
+    """The client that needs the monitor most at a rate: whose steps leave the finite numbers.
+
+    Of equal ones that with the most resets, then rollbacks, then the first.
+    """
+    events: dict[str, list[int]] = {}
+    for (at, method), curve in curves.items():
+        for name, steps in curve.steps.items() if at == rate else ():
+            counts = events.setdefault(name, [0, 0, 0])
+            if method == UNWATCHED:
+                counts[0] += sum(row[_FOUND] is None for row in steps)
+            else:
+                counts[1] += sum(row[_VERDICT] == 2.0 for row in steps)
+                counts[2] += sum(row[_VERDICT] == 1.0 for row in steps)
     return max(events, key=lambda name: events[name], default="")
 
 
@@ -190,7 +197,7 @@ def draw_course(axes: Any, rows: Sequence[Sequence[Any]], title: str) -> None:
     axes.set_xlabel("step of the client")
     axes.set_ylabel("norm of the natural gradient")
     axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
 
 
 def panels(rows: Sequence[Sequence[Any]]) -> list[tuple[str, list[Sequence[Any]]]]:

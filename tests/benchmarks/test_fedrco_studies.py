@@ -385,6 +385,23 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
     assert all(label in text for label in ("rollback", "reset", "without the monitor"))
 
 
+def test_the_course_shown_is_of_the_client_that_needs_the_monitor_most():
+    """Before rollbacks count resets, and before these steps that no number has without it."""
+
+    def ran(norms, monitored):
+        steps = {name: course(each, monitored) for name, each in zip("abc", norms, strict=True)}
+        return Curve([50.0], [1.0], {}, (0, 0, 0), 0.0, steps=steps)
+
+    calm, rolled, reset = [1.0] * 14, [1.0] * 10 + [30.0] * 4, [1.0] * 10 + [5000.0, 1.0, 1.0, 1.0]
+    broken = [1.0] * 13 + [math.inf]
+    watched = {(0.1, "FedRCO"): ran([calm, rolled, reset], True)}
+    assert gradients.shown_client(watched, 0.1) == "c"
+    free = {(0.1, UNWATCHED): ran([broken, calm, calm], False)}
+    assert gradients.shown_client({**watched, **free}, 0.1) == "a"
+    assert gradients.shown_client({(0.1, "FedRCO"): ran([calm, rolled, calm], True)}, 0.1) == "b"
+    assert gradients.shown_client({**watched, **free}, 0.2) == ""
+
+
 def test_the_report_draws_the_course_from_the_saved_table_alone():
     norms = [2.0] * 10 + [30.0, 5000.0, math.inf]
     run = Run("fedrco_studies", quick=False, as_json=True)
