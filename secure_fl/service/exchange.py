@@ -334,18 +334,18 @@ class Exchanges:
                 batch = self._store.by_number(number)
                 if batch is None:
                     continue
-                moved |= self._move(batch, min(now, self._came(batch, now)))
+                moved |= self._move(batch, self._heard_until(batch, now))
         return moved
 
-    def _came(self, batch: Batch, otherwise: float) -> float:
-        """When the oldest message came that is on its way to the disk, and may be awaited.
+    def _heard_until(self, batch: Batch, now: float) -> float:
+        """Until when all that came is taken: what is on its way to the disk is not yet.
 
-        A step is not closed over a message that came in time, however long the disk takes.
+        So no step is closed over a message that came in time, however long the disk takes.
         """
         exchange = self._found.get(batch.id)
         step = 0 if exchange is None else exchange.step
         hand = (each for each in tuple(self._in_hand) if each.place[::2] == (batch.id, step))
-        return min((each.arrived for each in hand), default=otherwise)
+        return min([now, *(each.arrived for each in hand)])
 
     def _move(self, batch: Batch, now: float) -> bool:
         try:
