@@ -188,9 +188,10 @@ def draw_course(axes: Any, rows: Sequence[Sequence[Any]], title: str) -> None:
     broken = [row[3] for row in free if not isinstance(row[7], int | float)]
     if broken:
         axes.axvline(min(broken), color="#c8641b", linewidth=0.9, linestyle="-.")
+        late = 2 * min(broken) > max(row[3] for row in free)
         axes.annotate(
-            " not finite without it", (min(broken), 0.97), xycoords=("data", "axes fraction"),
-            fontsize=7, ha="left", va="top",
+            " not finite without it ", (min(broken), 0.97), xycoords=("data", "axes fraction"),
+            fontsize=7, ha="right" if late else "left", va="top",
         )  # fmt: skip
     axes.axhline(STABLE, color="#8a8f98", linewidth=0.9, label=f"bound of a rollback, {STABLE:g}")
     figures.use_logarithm(axes, "y")
