@@ -343,9 +343,14 @@ class Exchanges:
         So no step is closed over a message that came in time, however long the disk takes.
         """
         exchange = self._found.get(batch.id)
-        step = 0 if exchange is None else exchange.step
-        hand = (each for each in tuple(self._in_hand) if each.place[::2] == (batch.id, step))
-        return min([now, *(each.arrived for each in hand)])
+        if exchange is None:
+            return now
+        awaited = (
+            each.arrived
+            for each in tuple(self._in_hand)
+            if each.batch.id == batch.id and each.step == exchange.step
+        )
+        return min((now, *awaited))
 
     def _move(self, batch: Batch, now: float) -> bool:
         try:

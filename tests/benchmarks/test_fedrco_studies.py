@@ -358,9 +358,14 @@ def test_of_many_steps_the_largest_in_a_row_are_shown():
     assert [number for number, _ in gradients.thinned(rows)] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def traced(norms, monitored):
-    steps = {"a": course([1.0] * len(norms), monitored), "b": course(norms, monitored)}
+def ran(norms, monitored):
+    """A run of clients whose steps have these norms, by name."""
+    steps = {name: course(each, monitored) for name, each in norms.items()}
     return Curve([50.0], [1.0], {}, (0, 0, 0), 0.0, steps=steps)
+
+
+def traced(norms, monitored):
+    return ran({"a": [1.0] * len(norms), "b": norms}, monitored)
 
 
 def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
@@ -387,18 +392,14 @@ def test_norms_are_counted_over_all_clients_and_one_course_is_shown_and_drawn(
 
 def test_the_course_shown_is_of_the_client_that_needs_the_monitor_most():
     """Before rollbacks count resets, and before these steps that no number has without it."""
-
-    def ran(norms, monitored):
-        steps = {name: course(each, monitored) for name, each in zip("abc", norms, strict=True)}
-        return Curve([50.0], [1.0], {}, (0, 0, 0), 0.0, steps=steps)
-
     calm, rolled, reset = [1.0] * 14, [1.0] * 10 + [30.0] * 4, [1.0] * 10 + [5000.0, 1.0, 1.0, 1.0]
     broken = [1.0] * 13 + [math.inf]
-    watched = {(0.1, "FedRCO"): ran([calm, rolled, reset], True)}
+    watched = {(0.1, "FedRCO"): ran({"a": calm, "b": rolled, "c": reset}, True)}
     assert gradients.shown_client(watched, 0.1) == "c"
-    free = {(0.1, UNWATCHED): ran([broken, calm, calm], False)}
+    free = {(0.1, UNWATCHED): ran({"a": broken, "b": calm, "c": calm}, False)}
     assert gradients.shown_client({**watched, **free}, 0.1) == "a"
-    assert gradients.shown_client({(0.1, "FedRCO"): ran([calm, rolled, calm], True)}, 0.1) == "b"
+    bounded = {(0.1, "FedRCO"): ran({"a": calm, "b": rolled}, True)}
+    assert gradients.shown_client(bounded, 0.1) == "b"
     assert gradients.shown_client({**watched, **free}, 0.2) == ""
 
 

@@ -100,3 +100,13 @@ def workers_folder(tmp_path_factory):
     fhe.save_secret_keys(path, keys, "correct horse")
     write_circle(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def hurried(parties):
+    """A module's masked parties, whose evaluator waits for no message longer than `STEP` now."""
+    # Late: that module imports this one, and needs the extra `service`.
+    from tests.secure_fl.service.masked_parties import STEP, restart
+
+    restart(parties, STEP)
+    return parties

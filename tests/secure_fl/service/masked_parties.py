@@ -196,7 +196,7 @@ def masked_parties(folder, clients, queriers=("querier",)):
         yield Parties(running, manifest, queries, codes)
 
 
-def hurry(parties):
-    """The evaluator waits for no message longer than `STEP` from now on."""
+def restart(parties, step=UNHURRIED):
+    """The evaluator is killed and started again; it waits for a message as long as `step`."""
     parties.running.kill("evaluator")
-    parties.running.start("evaluator", "--step", str(STEP))
+    parties.running.start("evaluator", "--step", str(step))

@@ -28,7 +28,7 @@ from secure_fl.service.masked_words import ANSWER, most_queries
 from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from tests.cli.command import refused, securefl
-from tests.secure_fl.service.masked_parties import STEP, UNHURRIED, hurry, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, UNHURRIED, masked_parties, restart
 from tests.secure_fl.service.test_service import wait_until
 
 CLIENTS = ("east", "north", "south", "west")
@@ -63,8 +63,7 @@ def test_the_evaluator_is_killed_in_mid_sum_and_the_sum_goes_on(parties):
     def kill(step, _):
         if step == 4 and not killed.is_set():
             killed.set()
-            parties.running.kill("evaluator")
-            parties.running.start("evaluator", "--step", str(UNHURRIED))
+            restart(parties)
 
     # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
     batch = parties.open(patience=100.0)
@@ -101,8 +100,7 @@ def test_rows_that_were_altered_on_the_evaluators_disk_end_the_batch(parties):
 def test_the_evaluator_is_killed_at_every_step(parties, step):
     def kill(at, _):
         if at == step:
-            parties.running.kill("evaluator")
-            parties.running.start("evaluator", "--step", str(UNHURRIED))
+            restart(parties)
 
     # Nobody is waited for in vain; a busy machine may take long to start the evaluator.
     batch = parties.open(patience=100.0)
@@ -271,12 +269,6 @@ def test_leaving_one_out_wants_labels_and_a_quorum_that_is_left(parties, tmp_pat
 
 
 # ------------------------------------------------------- somebody is silent, from here to the end
-
-
-@pytest.fixture(scope="module")
-def hurried(parties):
-    hurry(parties)
-    return parties
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])

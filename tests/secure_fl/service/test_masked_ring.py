@@ -25,7 +25,7 @@ from secure_fl.service.querier import BatchTerms
 from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.store import Store
 from tests.cli.command import securefl
-from tests.secure_fl.service.masked_parties import STEP, hurry, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, masked_parties
 
 CLIENTS = tuple("abcdefg")
 QUORUM, DEGREE = 5, 4
@@ -165,12 +165,6 @@ def test_facts_without_a_ring_are_those_of_releases_without_rings():
 
 
 # ---------------------------------------------------------------------------- somebody is silent
-
-
-@pytest.fixture(scope="module")
-def hurried(parties):
-    hurry(parties)
-    return parties
 
 
 @pytest.mark.parametrize("step", [1, 3, 4])

@@ -26,7 +26,7 @@ from secure_fl.service.sealed_query import Facts, seal_query
 from secure_fl.service.setup_store import KIND, SetUpStore
 from secure_fl.service.store import Store
 from tests.secure_fl.federation.protocol import Party, names_of
-from tests.secure_fl.service.masked_parties import STEP, UNHURRIED, Lasting, hurry, masked_parties
+from tests.secure_fl.service.masked_parties import STEP, Lasting, masked_parties, restart
 
 CLIENTS = ("east", "north", "south", "west")
 FIRST, LATER = [1, 2, 3, 4, 5], [3, 4, 5]
@@ -132,8 +132,7 @@ def test_a_killed_evaluator_goes_on_with_the_keys(parties, lasting, when):
     first, _ = parties.ask()
 
     def again():
-        parties.running.kill("evaluator")
-        parties.running.start("evaluator", "--step", str(UNHURRIED))
+        restart(parties)
 
     if when == "between":
         again()
@@ -387,12 +386,6 @@ def test_an_offer_is_read_as_it_was_made():
 
 
 # ---------------------------------------------------------------------------- somebody is silent
-
-
-@pytest.fixture(scope="module")
-def hurried(parties):
-    hurry(parties)
-    return parties
 
 
 @pytest.mark.parametrize("step", LATER)

@@ -247,6 +247,17 @@ def test_a_client_that_is_not_there_is_not_waited_for(folder: Path) -> None:
         assert time.monotonic() - start < 30
 
 
+async def answered(
+    mailbox: Mailbox, asked: "asyncio.Task[dict[str, bytes]]", number: str
+) -> dict[str, bytes]:
+    """What the server gets when c0 has answered that message."""
+    again = asyncio.create_task(mailbox.fetch("c0", number, b"done", 30.0))
+    answers = await asked
+    await mailbox.end()
+    await again
+    return answers
+
+
 def test_while_the_server_stands_still_no_answer_is_late() -> None:
     """Longer than it waits for answers: a client that could not be heard is in the round."""
 
@@ -258,11 +269,7 @@ def test_while_the_server_stands_still_no_answer_is_late() -> None:
         assert found is not None
         time.sleep(2.0)  # the whole process does
         await asyncio.sleep(0.1)
-        again = asyncio.create_task(mailbox.fetch("c0", found[0], b"done", 30.0))
-        answers = await asked
-        await mailbox.end()
-        await again
-        return answers
+        return await answered(mailbox, asked, found[0])
 
     assert asyncio.run(stand_still()) == {"c0": b"done"}
 
@@ -279,11 +286,7 @@ def test_a_client_that_waited_while_the_server_stood_still_is_there() -> None:
         asked = asyncio.create_task(mailbox.exchange({"c0": b"do", "gone": b"do"}, 30.0))
         found = await waiting
         assert found is not None
-        again = asyncio.create_task(mailbox.fetch("c0", found[0], b"done", 30.0))
-        answers = await asked
-        await mailbox.end()
-        await again
-        return answers
+        return await answered(mailbox, asked, found[0])
 
     assert asyncio.run(ask()) == {"c0": b"done"}
 
